@@ -1,0 +1,20 @@
+//! Address management as pure functions: ranges, candidates, picks, batches of record changes,
+//! plans with undo classes, admission rules.
+//!
+//! No I/O, clock, randomness, environment or log: callers pass facts in and carry decisions out.
+//! The pool record is the only proof of ownership (spec ipam 1.2).
+
+pub mod admission;
+pub mod annotation;
+pub mod batch;
+pub mod candidates;
+pub mod facts;
+#[cfg(test)]
+mod fixture;
+pub mod networks;
+pub mod pattern;
+pub mod pick;
+pub mod plan;
+pub mod pool;
+pub mod range;
+pub mod range_set;

@@ -1,0 +1,397 @@
+//! ADD: what the endpoint and the records mean for this call (spec ipam 1.3), and the steps.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use spiderpool_api::endpoint::{EndpointAllocation, EndpointNic, EndpointStatus};
+use spiderpool_api::ip_meta::EntryState;
+
+use super::allocation::{Allocation, to_endpoint};
+use crate::facts::{Snapshot, pod_alive};
+use crate::pick::{Claimant, owns};
+use crate::pool::{Mode, Pool};
+
+/// One step of an ADD, in the order they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Delete the endpoint of an earlier Pod of this name and drop its finalizer.
+    DropEndpoint,
+    /// Records in pool status.
+    Claim,
+    /// The IPv6 halves of pairs.
+    ClaimHalf,
+    /// The endpoint.
+    Record,
+    /// What DEL needs if the API is gone.
+    AttachmentFile,
+    /// The VLAN link, straight into the Pod netns under a temporary name.
+    Link,
+    /// Sysctls of the link.
+    Sysctl,
+    /// Final name and up, one message.
+    RenameUp,
+    /// Does the fabric accept address, MAC and VLAN?
+    Preflight,
+    /// Addresses.
+    Address,
+    /// Routes.
+    Route,
+    /// Gratuitous ARP and unsolicited NA.
+    Announce,
+    /// Entry in the frame observer.
+    Observer,
+}
+
+impl Step {
+    /// All steps in the order of a fresh ADD.
+    pub const ALL: [Self; 13] = [
+        Self::DropEndpoint,
+        Self::Claim,
+        Self::ClaimHalf,
+        Self::Record,
+        Self::AttachmentFile,
+        Self::Link,
+        Self::Sysctl,
+        Self::RenameUp,
+        Self::Preflight,
+        Self::Address,
+        Self::Route,
+        Self::Announce,
+        Self::Observer,
+    ];
+
+    /// Stable name, for logs and failpoints.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DropEndpoint => "drop_endpoint",
+            Self::Claim => "claim",
+            Self::ClaimHalf => "claim_half",
+            Self::Record => "record",
+            Self::AttachmentFile => "attachment_file",
+            Self::Link => "link",
+            Self::Sysctl => "sysctl",
+            Self::RenameUp => "rename_up",
+            Self::Preflight => "preflight",
+            Self::Address => "address",
+            Self::Route => "route",
+            Self::Announce => "announce",
+            Self::Observer => "observer",
+        }
+    }
+
+    /// What a later failure does about this step.
+    #[must_use]
+    pub const fn undo(self) -> Undo {
+        match self {
+            Self::DropEndpoint | Self::Record => Undo::Keep,
+            Self::Claim | Self::ClaimHalf => Undo::ByPoolMode,
+            Self::Preflight | Self::Announce => Undo::Nothing,
+            Self::AttachmentFile
+            | Self::Link
+            | Self::Sysctl
+            | Self::RenameUp
+            | Self::Address
+            | Self::Route
+            | Self::Observer => Undo::Reverse,
+        }
+    }
+}
+
+/// Undo class of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Undo {
+    /// Stays, so that the retry meets the same.
+    Keep,
+    /// See [`undo_of_claim`]; only a failure of the claims themselves or of the provider undoes.
+    ByPoolMode,
+    /// Undone, last step first.
+    Reverse,
+    /// Leaves nothing to undo.
+    Nothing,
+}
+
+/// What a failed ADD does about a claim once claims or the provider's answer fail: a claim in a
+/// global pool goes at once, others stay under the UID. After that, whatever fails, claims stay.
+#[must_use]
+pub const fn undo_of_claim(mode: &Mode) -> Undo {
+    match mode {
+        Mode::Global => Undo::Reverse,
+        Mode::Plain | Mode::Prewarm { .. } => Undo::Keep,
+    }
+}
+
+/// A step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedStep {
+    /// What to do.
+    pub step: Step,
+    /// What to do about it on a later failure.
+    pub undo: Undo,
+}
+
+/// An address the endpoint names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Pool name.
+    pub pool: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The IPv6 side of a pair: claimed with [`crate::batch::Op::ClaimHalf`], after the other.
+    pub half: bool,
+}
+
+/// How the endpoint is written in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointWrite {
+    /// There is none.
+    Create,
+    /// Delete one of an earlier Pod of this name first. Its records stay until they are collected.
+    Recreate,
+    /// Add details.
+    Append,
+    /// The NIC's detail is no longer true: replace it.
+    Replace,
+}
+
+/// What an ADD is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Intent {
+    /// Select and claim.
+    Fresh(EndpointWrite),
+    /// All records are there: answer from the endpoint, no write.
+    Retrieve(EndpointNic),
+    /// Claim exactly these addresses again, then answer from the endpoint; if one is not to be
+    /// had, the same as `Fresh(Replace)`.
+    Reclaim {
+        /// The endpoint's detail.
+        nic: EndpointNic,
+        /// Addresses without a record.
+        lost: Vec<Held>,
+    },
+}
+
+/// An ADD as data. The NIC steps follow for the calling plugin alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AddPlan {
+    /// What it is about.
+    pub intent: Intent,
+    /// Steps in order.
+    pub steps: Vec<PlannedStep>,
+}
+
+/// Why an ADD cannot even start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// It is gone or going.
+    #[error(
+        "dead Pod {pod} (UID {uid}): phase {phase}, terminating {terminating}; no address is given to it"
+    )]
+    DeadPod {
+        /// `namespace/name`.
+        pod: String,
+        /// Its UID.
+        uid: String,
+        /// `status.phase`.
+        phase: String,
+        /// Whether it is being deleted.
+        terminating: bool,
+    },
+}
+
+/// Decides an ADD of `ifname`.
+///
+/// # Errors
+/// [`AddError::DeadPod`].
+pub fn plan_add(snapshot: &Snapshot, ifname: &str) -> Result<AddPlan, AddError> {
+    let pod = &snapshot.pod;
+    if !pod_alive(pod) {
+        return Err(AddError::DeadPod {
+            pod: pod.key(),
+            uid: pod.uid.clone(),
+            phase: pod.phase.clone(),
+            terminating: pod.terminating,
+        });
+    }
+    let intent = intent(snapshot, ifname);
+    let skipped = |step: Step| match &intent {
+        Intent::Fresh(EndpointWrite::Recreate) => false,
+        Intent::Fresh(_) => step == Step::DropEndpoint,
+        Intent::Reclaim { .. } => matches!(step, Step::DropEndpoint | Step::Record),
+        Intent::Retrieve(_) => {
+            matches!(
+                step,
+                Step::DropEndpoint | Step::Claim | Step::ClaimHalf | Step::Record
+            )
+        }
+    };
+    let steps = Step::ALL
+        .into_iter()
+        .filter(|step| !skipped(*step))
+        .map(|step| PlannedStep {
+            step,
+            undo: step.undo(),
+        })
+        .collect();
+    Ok(AddPlan { intent, steps })
+}
+
+fn intent(snapshot: &Snapshot, ifname: &str) -> Intent {
+    let Some(endpoint) = &snapshot.endpoint else {
+        return Intent::Fresh(EndpointWrite::Create);
+    };
+    let current = &endpoint.current;
+    if current.uid != snapshot.pod.uid {
+        return Intent::Fresh(EndpointWrite::Recreate);
+    }
+    let named = |nic: &&EndpointNic| nic.interface == ifname;
+    let nameless = |nic: &&EndpointNic| nic.interface.is_empty();
+    let found = current
+        .ips
+        .iter()
+        .find(named)
+        .or_else(|| current.ips.iter().find(nameless));
+    let Some(nic) = found else {
+        return Intent::Fresh(EndpointWrite::Append);
+    };
+    let who = claimant(snapshot, ifname);
+    let mut lost = Vec::new();
+    let held = held(nic);
+    for item in &held {
+        match standing(snapshot, &who, nic, item) {
+            Standing::Good => {}
+            Standing::Lost => lost.push(item.clone()),
+            Standing::Untrue => return Intent::Fresh(EndpointWrite::Replace),
+        }
+    }
+    if held.is_empty() {
+        return Intent::Fresh(EndpointWrite::Replace);
+    }
+    let nic = EndpointNic {
+        interface: ifname.to_owned(),
+        ..nic.clone()
+    };
+    if lost.is_empty() {
+        Intent::Retrieve(nic)
+    } else {
+        Intent::Reclaim { nic, lost }
+    }
+}
+
+/// How true one address of the endpoint is.
+enum Standing {
+    /// The record is the NIC's.
+    Good,
+    /// Nobody has a record.
+    Lost,
+    /// Somebody else's, unreadable, or of a sub-ENI that changed.
+    Untrue,
+}
+
+fn standing(snapshot: &Snapshot, who: &Claimant, nic: &EndpointNic, item: &Held) -> Standing {
+    let Some(pool) = snapshot.pool(&item.pool) else {
+        return Standing::Untrue;
+    };
+    match pool.records.get(item.address) {
+        None => Standing::Lost,
+        Some(record) if owns(who, item.address, record) && !moved(pool, who, nic, item) => {
+            Standing::Good
+        }
+        Some(_) => Standing::Untrue,
+    }
+}
+
+/// Whether readable metadata says that the sub-ENI is gone, elsewhere or has another VLAN or MAC.
+/// Metadata that is not ready says nothing: an attached Pod outlives a provider's pause.
+fn moved(pool: &Pool, who: &Claimant, nic: &EndpointNic, item: &Held) -> bool {
+    let Some(Ok(metadata)) = &pool.metadata else {
+        return false;
+    };
+    // The IPv6 side of a pair has no entries of its own.
+    if item.half {
+        return false;
+    }
+    match metadata
+        .entries
+        .get(&item.address)
+        .map(|entry| &entry.state)
+    {
+        Some(EntryState::Attached { node, vlan, mac }) => {
+            node.as_ref().is_some_and(|node| *node != who.node)
+                || i64::from(vlan.get()) != nic.vlan
+                || nic.mac.as_deref() != Some(&mac.to_string())
+        }
+        _ => true,
+    }
+}
+
+fn held(nic: &EndpointNic) -> Vec<Held> {
+    [(&nic.ipv4, &nic.ipv4_pool), (&nic.ipv6, &nic.ipv6_pool)]
+        .into_iter()
+        .filter_map(|(address, pool)| {
+            let net: IpNet = address.as_deref()?.parse().ok()?;
+            Some(Held {
+                pool: pool.clone()?,
+                address: net.addr(),
+                // Two families on one sub-ENI are a pair.
+                half: net.addr().is_ipv6() && nic.ipv4.is_some() && nic.vlan != 0,
+            })
+        })
+        .collect()
+}
+
+/// Addresses of all NICs of an endpoint.
+pub(super) fn held_by(current: &EndpointAllocation) -> Vec<Held> {
+    current.ips.iter().flat_map(held).collect()
+}
+
+/// Who asks, for claims of one NIC of the Pod.
+#[must_use]
+pub fn claimant(snapshot: &Snapshot, nic: &str) -> Claimant {
+    let pod = &snapshot.pod;
+    let current = snapshot.endpoint.as_ref().map(|endpoint| &endpoint.current);
+    let own = current.filter(|current| current.uid == pod.uid);
+    let others = own.into_iter().flat_map(|current| &current.ips);
+    Claimant {
+        pod: pod.key(),
+        uid: pod.uid.clone(),
+        nic: nic.to_owned(),
+        node: snapshot.node.name.clone(),
+        elsewhere: others
+            .filter(|other| !other.interface.is_empty() && other.interface != nic)
+            .flat_map(held)
+            .map(|held| held.address)
+            .collect(),
+    }
+}
+
+/// The endpoint's status once `allocations` are recorded: details of NICs already listed are
+/// replaced, others of this Pod stay, an earlier Pod's go.
+#[must_use]
+pub fn endpoint_after(snapshot: &Snapshot, allocations: &[Allocation]) -> EndpointStatus {
+    let pod = &snapshot.pod;
+    let current = snapshot.endpoint.as_ref().map(|endpoint| &endpoint.current);
+    let mut ips: Vec<EndpointNic> = current
+        .filter(|current| current.uid == pod.uid)
+        .map(|current| current.ips.clone())
+        .unwrap_or_default();
+    for allocation in allocations {
+        let detail = to_endpoint(allocation);
+        match ips
+            .iter_mut()
+            .find(|known| known.interface == detail.interface)
+        {
+            Some(known) => *known = detail,
+            None => ips.push(detail),
+        }
+    }
+    EndpointStatus {
+        current: EndpointAllocation {
+            uid: pod.uid.clone(),
+            node: snapshot.node.name.clone(),
+            ips,
+        },
+        owner_controller_type: pod.owner.kind.clone(),
+        owner_controller_name: pod.owner.name.clone(),
+    }
+}

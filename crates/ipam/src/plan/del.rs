@@ -1,0 +1,122 @@
+//! DEL: what may be freed (spec ipam 1.7). A DEL of a Pod that lives frees nothing, one that
+//! cannot prove whose addresses it means leaves them to collection.
+
+use spiderpool_api::endpoint::EndpointStatus;
+use spiderpool_api::names;
+
+use super::add::{Held, held_by};
+use crate::facts::{PodFacts, pod_alive};
+
+/// Facts of a DEL, read uncached where the API answers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DelFacts {
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// `K8S_POD_UID`, or the UID of the attachment file.
+    pub uid: Option<String>,
+    /// The Pod, if it exists.
+    pub pod: Option<PodFacts>,
+    /// The endpoint, if it exists.
+    pub endpoint: Option<EndpointStatus>,
+    /// Pools that the attachment file or this agent's own writes name for the UID.
+    pub known_pools: Vec<String>,
+}
+
+/// Why nothing is freed; always a success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NothingToFree {
+    /// The Pod lives: its sandbox is replaced, its addresses stay.
+    PodAlive,
+    /// Nobody says which Pod it was.
+    UidUnknown,
+    /// Neither endpoint nor known pools: collection frees what is left.
+    NoEndpoint,
+    /// The endpoint is another Pod's.
+    OtherPod,
+    /// The endpoint does not list the NIC.
+    NicNotRecorded,
+}
+
+impl NothingToFree {
+    /// For the log line.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::PodAlive => "the Pod is alive and keeps its addresses",
+            Self::UidUnknown => "the Pod's UID is unknown",
+            Self::NoEndpoint => "there is no SpiderEndpoint and no known record",
+            Self::OtherPod => "the SpiderEndpoint belongs to another Pod of this name",
+            Self::NicNotRecorded => "the SpiderEndpoint does not list this NIC",
+        }
+    }
+}
+
+/// Where to look for the records to free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReleaseFrom {
+    /// Exactly these addresses, all NICs at once; then drop the endpoint's finalizer.
+    Endpoint(Vec<Held>),
+    /// Whatever carries the UID in these pools.
+    Pools(Vec<String>),
+}
+
+/// What a DEL does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DelPlan {
+    /// Nothing to free.
+    Nothing(NothingToFree),
+    /// Standalone mode made the Pod object and deletes it, then decides anew.
+    DeletePodFirst,
+    /// Free this UID's records, all NICs.
+    Release {
+        /// The UID each record must carry.
+        uid: String,
+        /// Where.
+        from: ReleaseFrom,
+    },
+}
+
+/// Decides a DEL.
+#[must_use]
+pub fn plan_del(facts: &DelFacts) -> DelPlan {
+    let asked = facts.uid.as_deref().filter(|uid| !uid.is_empty());
+    let uid = match &facts.pod {
+        // A Pod of that name with another UID says nothing about the one asked for.
+        Some(pod) if asked.is_none_or(|uid| uid == pod.uid) => {
+            if pod_alive(pod) {
+                let ours = pod.labels.get(names::LABEL_OWNED_BY);
+                return if ours.is_some_and(|by| by == names::OWNED_BY_STANDALONE) {
+                    DelPlan::DeletePodFirst
+                } else {
+                    DelPlan::Nothing(NothingToFree::PodAlive)
+                };
+            }
+            Some(pod.uid.as_str())
+        }
+        _ => asked,
+    };
+    let Some(uid) = uid.filter(|uid| !uid.is_empty()) else {
+        return DelPlan::Nothing(NothingToFree::UidUnknown);
+    };
+    let release = |from| DelPlan::Release {
+        uid: uid.to_owned(),
+        from,
+    };
+    match &facts.endpoint {
+        Some(endpoint) if endpoint.current.uid == uid => {
+            let current = &endpoint.current;
+            let listed = |name: &str| name.is_empty() || name == facts.ifname;
+            if current.ips.iter().any(|nic| listed(&nic.interface)) {
+                release(ReleaseFrom::Endpoint(held_by(current)))
+            } else {
+                DelPlan::Nothing(NothingToFree::NicNotRecorded)
+            }
+        }
+        // The records are the proof, and they are guarded by UID: a newer Pod's stay.
+        _ if !facts.known_pools.is_empty() => {
+            release(ReleaseFrom::Pools(facts.known_pools.clone()))
+        }
+        Some(_) => DelPlan::Nothing(NothingToFree::OtherPod),
+        None => DelPlan::Nothing(NothingToFree::NoEndpoint),
+    }
+}

@@ -1,0 +1,3 @@
+//! One module a kind.
+
+pub mod ippool;

@@ -1,0 +1,225 @@
+//! Finding the API server and reading from it. Touches kubeconfig files and the network.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Config, ResourceExt};
+use spiderpool_api::ippool::SpiderIPPool;
+
+/// What a standalone agent writes for local tools.
+const STANDALONE: &str = "/etc/spiderpool/kubeconfig";
+/// A person waits: no answer after this is an answer.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// No usable API server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FindError {
+    /// A kubeconfig that can't be used.
+    #[error("cannot use kubeconfig {}: name another with --kubeconfig or KUBECONFIG, or run as a user who may read it", path.display())]
+    Kubeconfig {
+        /// File, or the variable's files.
+        path: PathBuf,
+        /// Cause.
+        source: KubeconfigError,
+    },
+    /// Nothing to try.
+    #[error(
+        "no API server to ask: {STANDALONE} and ~/.kube/config do not exist and this is not a Pod; name a kubeconfig with --kubeconfig or KUBECONFIG"
+    )]
+    Nowhere,
+    /// TLS or credentials.
+    #[error(
+        "cannot make a client for {server}: check certificates and credentials of the kubeconfig"
+    )]
+    Client {
+        /// URL.
+        server: String,
+        /// Cause.
+        source: Box<kube::Error>,
+    },
+}
+
+/// A list that did not come, or an object of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListError {
+    /// No connection, or it broke.
+    #[error(
+        "cannot reach the API server {server}: is it running, and does the kubeconfig name the right one?"
+    )]
+    Unreachable {
+        /// URL.
+        server: String,
+        /// Cause.
+        source: Box<kube::Error>,
+    },
+    /// 401, 403.
+    #[error(
+        "{server} does not let this user list spiderippools: check the credentials of the kubeconfig and its role"
+    )]
+    Forbidden {
+        /// URL.
+        server: String,
+        /// Cause.
+        source: Box<kube::Error>,
+    },
+    /// 404.
+    #[error("{server} knows no spiderippools: is Spiderpool installed there?")]
+    NotInstalled {
+        /// URL.
+        server: String,
+    },
+    /// Any other answer.
+    #[error("{server} did not list spiderippools")]
+    Refused {
+        /// URL.
+        server: String,
+        /// Cause.
+        source: Box<kube::Error>,
+    },
+    /// An object of another shape.
+    #[error(
+        "pool {name} is left out, it cannot be read: {reason}; look at it with kubectl get spiderippool {name} -o yaml"
+    )]
+    Unreadable {
+        /// Pool.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One API server.
+pub(crate) struct Cluster {
+    server: String,
+    client: Client,
+}
+
+impl Cluster {
+    /// The server of `kubeconfig`, or the first place that has one.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    pub(crate) async fn find(kubeconfig: Option<&Path>) -> Result<Self, FindError> {
+        let mut config = config(kubeconfig).await?;
+        // the library repeats 429 and 503 for minutes; a person rather sees them
+        config.default_retry = false;
+        config.connect_timeout = Some(TIMEOUT);
+        config.read_timeout = Some(TIMEOUT);
+        let server = config.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        match Client::try_from(config) {
+            Ok(client) => Ok(Self { server, client }),
+            Err(source) => Err(FindError::Client {
+                server,
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    /// URL, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// All pools, and a word on each that can't be read.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub(crate) async fn pools(&self) -> Result<(Vec<SpiderIPPool>, Vec<ListError>), ListError> {
+        let api: Api<DeserializeGuard<SpiderIPPool>> = Api::all(self.client.clone());
+        let listed = api.list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| self.list_error(error))?;
+        let mut pools = Vec::new();
+        let mut unreadable = Vec::new();
+        for item in listed {
+            let name = item.name_any();
+            match item.0 {
+                Ok(pool) => pools.push(pool),
+                Err(error) => unreadable.push(ListError::Unreadable {
+                    name,
+                    reason: error.error,
+                }),
+            }
+        }
+        Ok((pools, unreadable))
+    }
+
+    fn list_error(&self, error: kube::Error) -> ListError {
+        let server = self.server.clone();
+        let code = match &error {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        };
+        let source = Box::new(error);
+        match (code, source.as_ref()) {
+            (Some(401 | 403), _) => ListError::Forbidden { server, source },
+            (Some(404), _) => ListError::NotInstalled { server },
+            (None, kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+                ListError::Unreachable { server, source }
+            }
+            _ => ListError::Refused { server, source },
+        }
+    }
+}
+
+async fn config(kubeconfig: Option<&Path>) -> Result<Config, FindError> {
+    if let Some(path) = kubeconfig {
+        return of_file(path).await;
+    }
+    let variable = || PathBuf::from(std::env::var_os("KUBECONFIG").unwrap_or_default());
+    match Kubeconfig::from_env() {
+        Ok(Some(found)) => return of_kubeconfig(found, &variable()).await,
+        Ok(None) => {}
+        Err(source) => {
+            return Err(FindError::Kubeconfig {
+                path: variable(),
+                source,
+            });
+        }
+    }
+    if let Some(found) = of_file_if_there(Path::new(STANDALONE)).await? {
+        return Ok(found);
+    }
+    if let Ok(found) = Config::incluster() {
+        return Ok(found);
+    }
+    let home = std::env::home_dir().map(|home| home.join(".kube/config"));
+    let found = match home {
+        Some(path) => of_file_if_there(&path).await?,
+        None => None,
+    };
+    found.ok_or(FindError::Nowhere)
+}
+
+async fn of_file_if_there(path: &Path) -> Result<Option<Config>, FindError> {
+    match of_file(path).await {
+        Err(FindError::Kubeconfig {
+            source: KubeconfigError::ReadConfig(error, _),
+            ..
+        }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+async fn of_file(path: &Path) -> Result<Config, FindError> {
+    match Kubeconfig::read_from(path) {
+        Ok(found) => of_kubeconfig(found, path).await,
+        Err(source) => Err(FindError::Kubeconfig {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+async fn of_kubeconfig(found: Kubeconfig, path: &Path) -> Result<Config, FindError> {
+    Config::from_custom_kubeconfig(found, &KubeConfigOptions::default())
+        .await
+        .map_err(|source| FindError::Kubeconfig {
+            path: path.to_owned(),
+            source,
+        })
+}

@@ -1,0 +1,223 @@
+//! The agent of one node: what the flows share, and the way in for a CNI call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use spiderpool_api::agent_v1::CniRequest;
+use spiderpool_api::cni::CniCommand;
+use spiderpool_api::cni_conf::CniArgs;
+use spiderpool_api::value::IfName;
+use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::attachment::{AttachmentError, Attachments};
+use crate::clock::{Clock, Jitter};
+use crate::flow::call::{Call, Limits, NicCall};
+use crate::flow::error::{Failure, FlowError};
+use crate::flow::identity::named_by;
+use crate::flow::memory::Memory;
+use crate::locks::KeyedLocks;
+use crate::nic::NicOps;
+use crate::paths::Paths;
+use crate::spool::{Replay, Spool};
+use crate::store::{StandalonePod, Store};
+use crate::writer::Writers;
+
+/// Time a DEL from the spool has.
+const REPLAY_BUDGET: Duration = Duration::from_secs(97);
+/// Time an undo has, whatever is left of its call's.
+const UNDO_BUDGET: Duration = Duration::from_secs(10);
+
+/// What an agent is told at start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Name of this node.
+    pub node: String,
+    /// Containers without `K8S_*` arguments are served.
+    pub standalone: bool,
+    /// IPv4 is in use.
+    pub enable_ipv4: bool,
+    /// IPv6 is in use; with IPv4, pairs are too.
+    pub enable_ipv6: bool,
+    /// Records a pool may have.
+    pub record_cap: i64,
+    /// Namespace of the agent, for unqualified names in `multusName`.
+    pub agent_namespace: String,
+    /// Network of `eth0`, `ns/name` (`MULTUS_CLUSTER_NETWORK`).
+    pub cluster_network: Option<String>,
+}
+
+impl Settings {
+    /// Both families, the default limits.
+    #[must_use]
+    pub fn new(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            standalone: false,
+            enable_ipv4: true,
+            enable_ipv6: true,
+            record_cap: DEFAULT_RECORD_CAP,
+            agent_namespace: "kube-system".to_owned(),
+            cluster_network: None,
+        }
+    }
+}
+
+/// The seams an agent stands on.
+#[derive(Clone)]
+pub struct Seams {
+    /// The API.
+    pub store: Arc<dyn Store>,
+    /// The kernel.
+    pub nic: Arc<dyn NicOps>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// Random waits.
+    pub jitter: Arc<Jitter>,
+}
+
+/// The agent.
+pub struct Agent {
+    pub(crate) settings: Settings,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) nic: Arc<dyn NicOps>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) jitter: Arc<Jitter>,
+    pub(crate) attachments: Attachments,
+    pub(crate) writers: Writers,
+    pub(crate) locks: KeyedLocks<(String, IfName)>,
+    pub(crate) memory: Memory,
+    spool: Spool,
+    tasks: TaskTracker,
+}
+
+impl Agent {
+    /// An agent over its seams. Reads the attachment files; blocks for that long.
+    ///
+    /// # Errors
+    /// [`AttachmentError`] when their folder cannot be read.
+    pub fn new(settings: Settings, seams: Seams, paths: &Paths) -> Result<Self, AttachmentError> {
+        let tasks = TaskTracker::new();
+        let writers = Writers::new(
+            Arc::clone(&seams.store),
+            Arc::clone(&seams.jitter),
+            tasks.clone(),
+        );
+        Ok(Self {
+            settings,
+            attachments: Attachments::open(&paths.attachments_dir())?,
+            spool: Spool::new(paths.spool_dir()),
+            store: seams.store,
+            nic: seams.nic,
+            clock: seams.clock,
+            jitter: seams.jitter,
+            writers,
+            locks: KeyedLocks::default(),
+            memory: Memory::default(),
+            tasks,
+        })
+    }
+
+    /// Name of this node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.settings.node
+    }
+
+    /// The Pod a request is about, as far as it says; for the log.
+    #[must_use]
+    pub fn pod_named_by(&self, request: &CniRequest) -> String {
+        match named_by(&CniArgs::parse(&request.args)) {
+            Some(named) => named.key.to_string(),
+            None if self.settings.standalone && !request.container_id.is_empty() => {
+                let pod = StandalonePod::of(&request.container_id, &self.settings.node);
+                pod.key.to_string()
+            }
+            None => String::new(),
+        }
+    }
+
+    /// Tasks that must end before the process does.
+    #[must_use]
+    pub fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Serves one CNI call; the value is the result to print.
+    ///
+    /// # Errors
+    /// [`Failure`] with the CNI code.
+    pub async fn cni(&self, request: CniRequest, limits: Limits) -> Result<Option<Value>, Failure> {
+        let result = match request.command {
+            CniCommand::Add => self.on_add(&request, limits).await,
+            CniCommand::Del => self.on_del(&request, limits).await,
+            CniCommand::Check => match nic_call(&request, limits) {
+                Ok(call) => self.check(call).await.map(|()| None),
+                Err(error) => Err(error),
+            },
+            CniCommand::Gc => match any_call(&request, limits) {
+                Ok(call) => self.gc(call).await.map(|()| None),
+                Err(error) => Err(error),
+            },
+            CniCommand::Status => match any_call(&request, limits) {
+                Ok(call) => self.status(call).await.map(|()| None),
+                Err(error) => Err(error),
+            },
+            CniCommand::Version => Ok(None),
+        };
+        result.map_err(|error| Failure::of(&error))
+    }
+
+    async fn on_add(
+        &self,
+        request: &CniRequest,
+        limits: Limits,
+    ) -> Result<Option<Value>, FlowError> {
+        let call = nic_call(request, limits)?;
+        let (container, ifname) = (&request.container_id, &request.ifname);
+        if self.spool.holds(container, ifname).await {
+            // Else that older DEL would take away what this ADD makes.
+            let waiting = "an older DEL of this NIC was under way";
+            let replayed = call.call.limits.wait(waiting, self.replay_spool()).await;
+            replayed.map_err(FlowError::Ended)?;
+        }
+        let result = self.add(call).await?;
+        Ok(serde_json::to_value(result).ok())
+    }
+
+    async fn on_del(
+        &self,
+        request: &CniRequest,
+        limits: Limits,
+    ) -> Result<Option<Value>, FlowError> {
+        self.del(nic_call(request, limits)?).await.map(|()| None)
+    }
+
+    /// Runs the DELs that found no agent.
+    pub async fn replay_spool(&self) -> Replay {
+        let run = async |request: CniRequest| {
+            let limits = Limits {
+                deadline: Instant::now() + REPLAY_BUDGET,
+                cancel: CancellationToken::new(),
+            };
+            let done = self.on_del(&request, limits).await;
+            done.map(drop).map_err(|error| Failure::of(&error))
+        };
+        self.spool.replay(run).await
+    }
+
+    pub(crate) fn undo_deadline(&self) -> Instant {
+        Instant::now() + UNDO_BUDGET
+    }
+}
+
+fn nic_call(request: &CniRequest, limits: Limits) -> Result<NicCall, FlowError> {
+    NicCall::parse(request, limits).map_err(FlowError::Call)
+}
+
+fn any_call(request: &CniRequest, limits: Limits) -> Result<Call, FlowError> {
+    Call::parse(request, limits).map_err(FlowError::Call)
+}

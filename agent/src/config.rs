@@ -1,0 +1,249 @@
+//! The command line and the environment. A value that cannot be is refused at start.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use clap::{Args, Parser, Subcommand};
+use spiderpool_api::names;
+use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
+
+use crate::agent::Settings;
+use crate::paths::{self, DEFAULT_DIR, DEFAULT_STATE, Paths};
+
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("GIT_COMMIT_VERSION").filter(|text| !text.is_empty());
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), commit.unwrap_or("unknown"));
+    format!("{version} (commit {commit})")
+});
+
+/// Version with the commit it was built from, which the build is told by its environment.
+#[must_use]
+pub fn version() -> &'static str {
+    VERSION.as_str()
+}
+
+/// The node agent of Spiderpool networks: gives Pods and containers their addresses and sub-ENIs.
+///
+/// The CNI binaries (spiderpool, eni-vlan) in /opt/cni/bin call it over a Unix socket. It needs
+/// root. Start it in one of two ways:
+///
+///   spiderpool-agent standalone      one machine, nothing else needed: the agent brings its own
+///                                    small Kubernetes API with it
+///   spiderpool-agent daemon          a node of a cluster, or a further node of a standalone one
+#[derive(Debug, Parser)]
+#[command(name = "spiderpool-agent", version = version(), verbatim_doc_comment)]
+pub struct Cli {
+    /// What to run.
+    #[command(subcommand)]
+    pub mode: Mode,
+}
+
+/// The two ways to run.
+#[derive(Debug, Subcommand)]
+pub enum Mode {
+    /// Run on this machine alone, with an API of its own.
+    ///
+    /// Put pools as YAML into <DIR>/manifests, or use kubectl with the kubeconfig it writes:
+    ///
+    ///   spiderpool-agent standalone --dir /etc/spiderpool &
+    ///   kubectl --kubeconfig /etc/spiderpool/kubeconfig get spiderippools
+    #[command(verbatim_doc_comment)]
+    Standalone(StandaloneArgs),
+    /// Run as a node of a cluster, with the cluster's API.
+    Daemon(DaemonArgs),
+}
+
+/// Options of standalone mode.
+#[derive(Debug, Args)]
+pub struct StandaloneArgs {
+    /// Folder with manifests/, and of the keys and the kubeconfig that are made
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
+    pub dir: PathBuf,
+    /// File that keeps all objects of the built-in API
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
+    pub state: PathBuf,
+    /// Where to write the kubeconfig for kubectl, the provider and further nodes
+    /// [default: <DIR>/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: Option<PathBuf>,
+    /// Address on which the built-in API serves TLS; 0 switches the listener off
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:16443")]
+    pub api_listen: Listen,
+    /// What both modes share.
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// Options of daemon mode.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// Kubeconfig of the API [default: the Pod's own service account]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// What both modes share.
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// Options of both modes.
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    /// Name of this node [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "SPIDERPOOL_NODE_NAME")]
+    pub node_name: Option<String>,
+    /// Folder of the socket, the attachment files and the DELs that wait
+    #[arg(long, value_name = "DIR", default_value = names::DEFAULT_RUN_DIR)]
+    pub run_dir: PathBuf,
+    /// The socket on which the CNI binaries call [default: <run-dir>/spiderpool.sock]
+    #[arg(long, value_name = "FILE", env = names::ENV_SOCKET)]
+    pub socket: Option<PathBuf>,
+    /// Give out IPv4 addresses
+    #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_ENABLE_IPV4", default_value_t = true, action = clap::ArgAction::Set)]
+    pub enable_ipv4: bool,
+    /// Give out IPv6 addresses; with IPv4, pools that name each other are given in pairs
+    #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_ENABLE_IPV6", default_value_t = true, action = clap::ArgAction::Set)]
+    pub enable_ipv6: bool,
+    /// Addresses that one pool gives out at most
+    #[arg(long, value_name = "N", env = "SPIDERPOOL_IPPOOL_MAX_ALLOCATED_IPS", default_value_t = DEFAULT_RECORD_CAP,
+        value_parser = clap::value_parser!(i64).range(1..))]
+    pub max_allocated_ips: i64,
+    /// Namespace of the agent, for unqualified names in a pool's multusName
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "SPIDERPOOL_AGENT_NAMESPACE",
+        default_value = "kube-system"
+    )]
+    pub agent_namespace: String,
+    /// Network of eth0 in clusters with Multus, as namespace/name
+    #[arg(long, value_name = "NS/NAME", env = "MULTUS_CLUSTER_NETWORK")]
+    pub cluster_network: Option<String>,
+    /// What to log: error, warn, info, debug, trace, or directives such as info,kube=debug
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "SPIDERPOOL_LOG_LEVEL",
+        default_value = "info"
+    )]
+    pub log_level: String,
+}
+
+/// The name of this node cannot be found out.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read this host's name; give the node's with --node-name")]
+pub struct NodeNameError(#[source] std::io::Error);
+
+impl NodeArgs {
+    /// What the flows are told.
+    ///
+    /// # Errors
+    /// [`NodeNameError`].
+    pub fn settings(&self) -> Result<Settings, NodeNameError> {
+        let node = match &self.node_name {
+            Some(name) => name.clone(),
+            None => paths::hostname().map_err(NodeNameError)?,
+        };
+        Ok(Settings {
+            standalone: false,
+            enable_ipv4: self.enable_ipv4,
+            enable_ipv6: self.enable_ipv6,
+            record_cap: self.max_allocated_ips,
+            agent_namespace: self.agent_namespace.clone(),
+            cluster_network: self.cluster_network.clone(),
+            ..Settings::new(&node)
+        })
+    }
+
+    /// Where files are.
+    #[must_use]
+    pub fn paths(&self) -> Paths {
+        let paths = Paths::new(&self.run_dir);
+        match &self.socket {
+            Some(socket) => paths.with_socket(socket.clone()),
+            None => paths,
+        }
+    }
+}
+
+/// A listening address, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listen {
+    /// Here.
+    On(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" {
+            return Ok(Self::Off);
+        }
+        text.parse()
+            .map(Self::On)
+            .map_err(|_| "expected an address such as 127.0.0.1:16443, or 0".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_sound_and_explains_itself() {
+        Cli::command().debug_assert();
+        let help = Cli::command().render_long_help().to_string();
+        assert!(
+            help.contains("standalone") && help.contains("daemon"),
+            "{help}"
+        );
+    }
+
+    #[test]
+    fn defaults_suit_a_fresh_machine_and_flags_win() {
+        let Mode::Standalone(args) = parse("agent standalone --node-name n1").unwrap().mode else {
+            panic!("another mode");
+        };
+        assert_eq!(args.dir.to_str(), Some("/etc/spiderpool"));
+        assert_eq!(args.state.to_str(), Some("/var/lib/spiderpool/state.redb"));
+        assert_eq!(
+            args.api_listen,
+            Listen::On("127.0.0.1:16443".parse().unwrap())
+        );
+        let settings = args.node.settings().unwrap();
+        assert_eq!((settings.node.as_str(), settings.enable_ipv6), ("n1", true));
+        let line = "agent daemon --kubeconfig /k --node-name n2 --enable-ipv6 false --run-dir /r";
+        let Mode::Daemon(args) = parse(line).unwrap().mode else {
+            panic!("another mode");
+        };
+        assert!(!args.node.settings().unwrap().enable_ipv6);
+        assert!(
+            args.node
+                .paths()
+                .socket_path()
+                .ends_with("r/spiderpool.sock")
+        );
+    }
+
+    #[test]
+    fn impossible_values_are_refused() {
+        for line in [
+            "agent",
+            "agent standalone --api-listen here",
+            "agent standalone --max-allocated-ips 0",
+            "agent standalone --enable-ipv6 perhaps",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert_eq!("0".parse(), Ok(Listen::Off));
+    }
+}

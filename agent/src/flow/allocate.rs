@@ -1,0 +1,178 @@
+//! An address for a NIC: the one it has, the one its endpoint names, or a fresh one; recorded in
+//! the endpoint before the answer (spec ipam 1.3, 1.5).
+
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::value::Mac;
+use spiderpool_ipam::annotation;
+use spiderpool_ipam::batch::Op;
+use spiderpool_ipam::candidates::{self, EVENT_CANDIDATE_IGNORED, Request, Selection};
+use spiderpool_ipam::facts::Snapshot;
+use spiderpool_ipam::plan::{self, Allocation, Held, Intent};
+use spiderpool_ipam::range::Family;
+
+use super::allocation::{AllocationError, FamilyFailure};
+use super::call::{Limits, NicCall};
+use super::claim::Claimer;
+use crate::agent::Agent;
+use crate::store::{Freshness, ObjectKey, PodEvent, PodObject};
+use crate::writer::WriteError;
+
+/// Why there is no allocation.
+pub(super) enum AllocateError {
+    /// The Pod has ended.
+    Dead,
+    /// Anything else.
+    Failed(AllocationError),
+}
+
+impl From<AllocationError> for AllocateError {
+    fn from(error: AllocationError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Allocated = (Allocation, Option<Mac>);
+
+impl Agent {
+    /// What the NIC has already, else fresh claims; the endpoint tells of it afterwards. With the
+    /// MAC of the parent NIC, where a pool publishes it.
+    pub(super) async fn allocate(
+        &self,
+        call: &NicCall,
+        pod: &PodObject,
+    ) -> Result<Allocated, AllocateError> {
+        let read = self.store.endpoint(&pod.key(), Freshness::Cached).await;
+        let endpoint = read.map_err(AllocationError::store("read the SpiderEndpoint"))?;
+        let snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
+        let ifname = call.key.ifname().as_str();
+        let plan = plan::plan_add(&snapshot, ifname).map_err(|_| AllocateError::Dead)?;
+        let limits = &call.call.limits;
+        let kept = match plan.intent {
+            Intent::Fresh(_) => None,
+            Intent::Retrieve(nic) => plan::from_endpoint(&nic).ok(),
+            Intent::Reclaim { nic, lost } => {
+                let regained = self.reclaim(&snapshot, ifname, &lost, limits).await?;
+                plan::from_endpoint(&nic).ok().filter(|_| regained)
+            }
+        };
+        let allocation = match kept {
+            Some(allocation) => allocation,
+            None => self.fresh(call, snapshot.clone(), endpoint).await?,
+        };
+        let parent_mac = allocation
+            .ips
+            .iter()
+            .find_map(|ip| snapshot.pool(&ip.pool)?.parent_mac);
+        Ok((allocation, parent_mac))
+    }
+
+    /// Claims exactly these addresses again; `false` when one is not to be had.
+    async fn reclaim(
+        &self,
+        snapshot: &Snapshot,
+        nic: &str,
+        lost: &[Held],
+        limits: &Limits,
+    ) -> Result<bool, AllocationError> {
+        let claimer = Claimer {
+            agent: self,
+            snapshot,
+            rules: self.rules(snapshot),
+            limits,
+        };
+        let who = plan::claimant(snapshot, nic);
+        for held in lost {
+            let who = who.clone();
+            let op = if held.half {
+                Op::ClaimHalf {
+                    who,
+                    address: held.address,
+                }
+            } else {
+                Op::Claim {
+                    who,
+                    pin: Some(held.address),
+                }
+            };
+            match claimer.commit(&held.pool, None, op).await {
+                Ok(_) => {}
+                Err(error) if error.is_this_pool_only() => return Ok(false),
+                Err(error) => return Err(reclaim_failed(nic, held, error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Selects, claims, records.
+    async fn fresh(
+        &self,
+        call: &NicCall,
+        mut snapshot: Snapshot,
+        mut endpoint: Option<SpiderEndpoint>,
+    ) -> Result<Allocation, AllocationError> {
+        let limits = &call.call.limits;
+        let ifname = call.key.ifname().as_str();
+        let routes = annotation::routes_of(&snapshot.pod).map_err(AllocationError::Annotation)?;
+        self.drop_foreign(&snapshot.pod.uid.clone(), &mut endpoint)
+            .await?;
+        snapshot.endpoint = endpoint.as_ref().map(|object| object.status.clone());
+        let request = self.request(call);
+        let selected = candidates::select(&snapshot, &request).map_err(AllocationError::Select)?;
+        self.tell_dropped(&snapshot, &selected).await;
+        let claimer = Claimer {
+            agent: self,
+            snapshot: &snapshot,
+            rules: self.rules(&snapshot),
+            limits,
+        };
+        let mut allocations = claimer.claim_all(&selected.nics).await?;
+        for route in plan::attach_routes(&mut allocations, &routes) {
+            let (pod, dst, gw) = (snapshot.pod.key(), route.dst, route.gw);
+            tracing::warn!(pod, %dst, %gw, "no address of the Pod reaches this route's gateway; it is left out");
+        }
+        let own = allocations.iter().find(|nic| nic.nic == ifname).cloned();
+        self.record(snapshot, endpoint, &allocations, limits)
+            .await?;
+        // `select` lists the NIC that is asked for, else it fails.
+        own.ok_or_else(|| AllocationError::Families(Vec::new()))
+    }
+
+    fn request(&self, call: &NicCall) -> Request {
+        let conf = &call.call.conf;
+        Request {
+            plugin: call.call.plugin,
+            ifname: call.key.ifname().to_string(),
+            ipv4_pools: conf.ipv4_pools.clone(),
+            ipv6_pools: conf.ipv6_pools.clone(),
+            clean_gateway: conf.clean_gateway,
+            match_master_subnet: conf.match_master_subnet,
+            agent_namespace: self.settings.agent_namespace.clone(),
+            cluster_network: self.settings.cluster_network.clone(),
+        }
+    }
+
+    async fn tell_dropped(&self, snapshot: &Snapshot, selected: &Selection) {
+        let pod = &snapshot.pod;
+        for dropped in &selected.dropped {
+            tracing::warn!(pod = pod.key(), "{dropped}");
+            if dropped.event {
+                let event = PodEvent {
+                    pod: ObjectKey::new(&pod.namespace, &pod.name),
+                    uid: pod.uid.clone(),
+                    reason: EVENT_CANDIDATE_IGNORED,
+                    message: dropped.to_string(),
+                };
+                self.store.event(event).await;
+            }
+        }
+    }
+}
+
+fn reclaim_failed(nic: &str, held: &Held, error: WriteError) -> AllocationError {
+    AllocationError::Families(vec![FamilyFailure {
+        nic: nic.to_owned(),
+        family: Family::of(held.address),
+        tried: vec![(held.pool.clone(), error)],
+        refusals: Vec::new(),
+    }])
+}

@@ -1,0 +1,252 @@
+//! DEL (spec dataplane 4.4, ipam 1.7): first the link, and only this sandbox's; then the records,
+//! guarded by UID; the attachment file last. Nothing that is gone already makes it fail.
+
+use std::collections::BTreeSet;
+
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::value::IfName;
+use spiderpool_ipam::plan::{self, DelFacts, DelPlan, ReleaseFrom};
+use tokio::time::Instant;
+
+use super::call::NicCall;
+use super::error::{FlowError, full};
+use super::identity::named_by;
+use super::snapshot::pools_of;
+use crate::agent::Agent;
+use crate::attachment::Attachment;
+use crate::nic::{NicError, NicTarget};
+use crate::store::{Freshness, ObjectKey, StandalonePod};
+
+/// Whose NIC goes.
+#[derive(Debug, Clone)]
+pub(super) struct Leaving {
+    /// The Pod.
+    pub(super) pod: ObjectKey,
+    /// Its UID, if anybody knows it.
+    pub(super) uid: Option<String>,
+    /// The NIC.
+    pub(super) ifname: IfName,
+    /// Pools that the attachment file names.
+    pub(super) pools: Vec<String>,
+    /// When waiting ends.
+    pub(super) deadline: Instant,
+}
+
+impl Agent {
+    /// Serves DEL.
+    pub(crate) async fn del(&self, call: NicCall) -> Result<(), FlowError> {
+        let file = self.attachments.get(&call.key);
+        let leaving = self.leaving(&call, file.as_ref());
+        let uid = leaving.as_ref().and_then(|leaving| leaving.uid.clone());
+        let owner = uid.unwrap_or_else(|| call.key.container_id().to_owned());
+        let key = (owner, call.key.ifname().clone());
+        let limits = &call.call.limits;
+        let waiting = "another call for this NIC was under way";
+        let locked = limits.wait(waiting, self.locks.lock(key)).await;
+        let _alone = locked.map_err(FlowError::Ended)?;
+        // An ADD that was under way may have written it only now.
+        let file = self.attachments.get(&call.key);
+        let leaving = self.leaving(&call, file.as_ref());
+        if let Some(target) = target_of(&call, file.as_ref()) {
+            self.nic.detach(target).await.map_err(FlowError::nic)?;
+        }
+        match leaving {
+            Some(leaving) if self.is_newest(&call, &leaving) => self.release_pod(&leaving).await?,
+            Some(leaving) => {
+                tracing::info!(pod = %leaving.pod, container = call.key.container_id(), "a newer sandbox has this NIC; its address stays");
+            }
+            None => {
+                tracing::warn!(
+                    container = call.key.container_id(),
+                    "nobody says which Pod this was; if it has an address, GC frees it"
+                );
+            }
+        }
+        let removed = self.attachments.remove(&call.key).await;
+        removed.map_err(FlowError::Attachment)
+    }
+
+    /// The attachment file knows best; then the runtime; a bare container has its own Pod.
+    fn leaving(&self, call: &NicCall, file: Option<&Attachment>) -> Option<Leaving> {
+        let of = |pod, uid, pools| Leaving {
+            pod,
+            uid,
+            ifname: call.key.ifname().clone(),
+            pools,
+            deadline: call.call.limits.deadline,
+        };
+        if let Some(file) = file {
+            let pod = ObjectKey::new(&file.pod_namespace, &file.pod_name);
+            let pools = file.ips.iter().map(|ip| ip.pool.clone()).collect();
+            return Some(of(pod, Some(file.pod_uid.clone()), pools));
+        }
+        if let Some(named) = named_by(&call.args) {
+            return Some(of(named.key, named.uid, Vec::new()));
+        }
+        self.settings.standalone.then(|| {
+            let pod = StandalonePod::of(call.key.container_id(), &self.settings.node);
+            of(pod.key, Some(pod.uid), Vec::new())
+        })
+    }
+
+    fn is_newest(&self, call: &NicCall, leaving: &Leaving) -> bool {
+        let Some(uid) = &leaving.uid else { return true };
+        let newest = self.attachments.newest(uid, &leaving.ifname);
+        newest.is_none_or(|newest| newest.container_id == call.key.container_id())
+    }
+
+    /// Frees what the Pod held, if it may be freed.
+    pub(super) async fn release_pod(&self, leaving: &Leaving) -> Result<(), FlowError> {
+        let (mut facts, endpoint) = self.del_facts(leaving).await?;
+        let mut plan = plan::plan_del(&facts);
+        if plan == DelPlan::DeletePodFirst
+            && let Some(pod) = facts.pod.take()
+        {
+            let deleted = self.store.delete_pod(&leaving.pod, &pod.uid).await;
+            deleted.map_err(FlowError::store("delete the Pod object of this container"))?;
+            facts.uid = Some(pod.uid);
+            plan = plan::plan_del(&facts);
+        }
+        match plan {
+            DelPlan::Release { uid, from } => {
+                let mut pools: BTreeSet<String> = facts.known_pools.into_iter().collect();
+                let ends_endpoint = matches!(from, ReleaseFrom::Endpoint(_));
+                if let (true, Some(endpoint)) = (ends_endpoint, &endpoint) {
+                    pools.extend(pools_of(endpoint));
+                }
+                self.detach_all(&uid).await?;
+                self.release(&leaving.pod, &uid, &pools, leaving.deadline)
+                    .await?;
+                self.memory.forget(&uid);
+                match endpoint.filter(|_| ends_endpoint) {
+                    Some(endpoint) => self.delete_endpoint(&endpoint).await,
+                    None => Ok(()),
+                }
+            }
+            DelPlan::Nothing(why) => {
+                let (pod, ifname) = (&leaving.pod, &leaving.ifname);
+                tracing::info!(%pod, %ifname, why = why.reason(), "DEL frees nothing");
+                Ok(())
+            }
+            // Only a Pod object that lives asks for it, and it is gone.
+            DelPlan::DeletePodFirst => Ok(()),
+        }
+    }
+
+    /// Read past the caches: a DEL is rare, and a stale answer frees a living Pod's address.
+    async fn del_facts(
+        &self,
+        leaving: &Leaving,
+    ) -> Result<(DelFacts, Option<SpiderEndpoint>), FlowError> {
+        let pod = self.read_pod(&leaving.pod, Freshness::Fresh).await?;
+        let endpoint = self.store.endpoint(&leaving.pod, Freshness::Fresh).await;
+        let endpoint = endpoint.map_err(FlowError::store("read the SpiderEndpoint"))?;
+        let mut uid = leaving.uid.clone();
+        if let (Some(pod), Some(named)) = (&pod, &mut uid)
+            && pod.answers_to(named)
+        {
+            // A static Pod's hash becomes the UID that the records carry.
+            pod.uid().clone_into(named);
+        }
+        let known_pools = match &uid {
+            Some(uid) => self.pools_with(uid, leaving).await?,
+            None => Vec::new(),
+        };
+        let facts = DelFacts {
+            ifname: leaving.ifname.to_string(),
+            uid,
+            pod: pod.map(|pod| pod.facts),
+            endpoint: endpoint.as_ref().map(|endpoint| endpoint.status.clone()),
+            known_pools,
+        };
+        Ok((facts, endpoint))
+    }
+
+    /// Pools that the file, our own writes or the cached records name for this UID.
+    async fn pools_with(&self, uid: &str, leaving: &Leaving) -> Result<Vec<String>, FlowError> {
+        let mut pools = self.memory.pools_of(uid);
+        pools.extend(leaving.pools.iter().cloned());
+        let caches = self.store.caches(&leaving.pod.namespace).await;
+        let caches = caches.map_err(FlowError::store("read the pools"))?;
+        for object in &caches.pools {
+            if object
+                .pool()
+                .is_ok_and(|pool| !pool.records_of(uid).is_empty())
+            {
+                pools.insert(object.name().to_owned());
+            }
+        }
+        Ok(pools.into_iter().collect())
+    }
+
+    /// No address is freed while a link of the Pod still uses it: of its other NICs and older
+    /// sandboxes too, as all of them are freed at once.
+    async fn detach_all(&self, uid: &str) -> Result<(), FlowError> {
+        for file in self.attachments.select(|file| file.pod_uid == uid) {
+            if let Some(target) = target_of_file(&file) {
+                self.nic.detach(target).await.map_err(FlowError::nic)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_endpoint(&self, endpoint: &SpiderEndpoint) -> Result<(), FlowError> {
+        let deleted = self.store.delete_endpoint(endpoint).await;
+        deleted.map_err(FlowError::store("delete the SpiderEndpoint"))
+    }
+
+    /// Cleans up one attachment whose Pod is gone; for GC.
+    pub(super) async fn collect(&self, file: &Attachment, deadline: Instant) -> Result<(), String> {
+        let key = (file.pod_uid.clone(), file.ifname.clone());
+        let _alone = tokio::time::timeout_at(deadline, self.locks.lock(key))
+            .await
+            .map_err(|_| {
+                "the deadline came while another call for this NIC was under way".to_owned()
+            })?;
+        let text = |error: FlowError| full(&error);
+        if let Some(target) = target_of_file(file) {
+            let detached: Result<bool, NicError> = self.nic.detach(target).await;
+            detached.map_err(|error| full(&error))?;
+        }
+        let leaving = Leaving {
+            pod: ObjectKey::new(&file.pod_namespace, &file.pod_name),
+            uid: Some(file.pod_uid.clone()),
+            ifname: file.ifname.clone(),
+            pools: file.ips.iter().map(|ip| ip.pool.clone()).collect(),
+            deadline,
+        };
+        self.release_pod(&leaving).await.map_err(text)?;
+        let removed = self.attachments.remove(&file.key()).await;
+        removed.map_err(|error| full(&error))
+    }
+}
+
+/// The link of this sandbox: as its file describes it, else as the runtime does. Without either
+/// there is none to look for.
+fn target_of(call: &NicCall, file: Option<&Attachment>) -> Option<NicTarget> {
+    if let Some(file) = file {
+        return target_of_file(file);
+    }
+    let eni = call.call.conf.eni.as_ref()?;
+    Some(NicTarget {
+        ifname: call.key.ifname().clone(),
+        netns: call.netns.clone()?,
+        netns_id: None,
+        master: Some(eni.master.clone()),
+        vlan: None,
+        mac: None,
+    })
+}
+
+/// Only a file of `eni-vlan` is about a link of ours.
+fn target_of_file(file: &Attachment) -> Option<NicTarget> {
+    file.master.as_ref()?;
+    Some(NicTarget {
+        ifname: file.ifname.clone(),
+        netns: file.netns.clone(),
+        netns_id: file.netns_id,
+        master: file.master.clone(),
+        vlan: file.vlan,
+        mac: file.mac,
+    })
+}

@@ -1,0 +1,117 @@
+//! The endpoint: what a Pod was given, for people and for the next ADD. Written after the claims,
+//! conditionally; whoever else writes it meanwhile is read again and kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::names;
+use spiderpool_ipam::facts::Snapshot;
+use spiderpool_ipam::plan::{self, Allocation};
+
+use super::allocation::AllocationError;
+use super::call::{Ended, Limits};
+use crate::agent::Agent;
+use crate::store::{Freshness, ObjectKey, StoreError};
+
+/// Wait after a conflict, before jitter.
+const BACKOFF: Duration = Duration::from_millis(10);
+
+impl Agent {
+    /// Writes the allocations into the Pod's endpoint. An earlier Pod's endpoint is replaced.
+    pub(super) async fn record(
+        &self,
+        mut snapshot: Snapshot,
+        mut current: Option<SpiderEndpoint>,
+        allocations: &[Allocation],
+        limits: &Limits,
+    ) -> Result<(), AllocationError> {
+        let pod = &snapshot.pod;
+        let key = ObjectKey::new(&pod.namespace, &pod.name);
+        let uid = pod.uid.clone();
+        loop {
+            self.drop_foreign(&uid, &mut current).await?;
+            snapshot.endpoint = current.as_ref().map(|object| object.status.clone());
+            let status = plan::endpoint_after(&snapshot, allocations);
+            let object = match current {
+                Some(object) if object.status == status => return Ok(()),
+                Some(object) => SpiderEndpoint { status, ..object },
+                None => SpiderEndpoint::new(self.endpoint_meta(&snapshot), status),
+            };
+            match self.store.put_endpoint(object).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => {
+                    return Err(AllocationError::store("write the SpiderEndpoint")(error));
+                }
+            }
+            let pause = tokio::time::sleep(self.jitter.around(BACKOFF));
+            limits
+                .wait("others kept changing the SpiderEndpoint", pause)
+                .await
+                .map_err(AllocationError::Ended)?;
+            let read = self.store.endpoint(&key, Freshness::Fresh).await;
+            current = read.map_err(AllocationError::store("read the SpiderEndpoint"))?;
+        }
+    }
+
+    /// Deletes the endpoint of an earlier Pod of this name, finalizer included.
+    pub(super) async fn drop_foreign(
+        &self,
+        uid: &str,
+        current: &mut Option<SpiderEndpoint>,
+    ) -> Result<(), AllocationError> {
+        if let Some(foreign) = current.take_if(|object| object.status.current.uid != uid) {
+            let dropped = self.store.delete_endpoint(&foreign).await;
+            dropped.map_err(AllocationError::store(
+                "delete an earlier Pod's SpiderEndpoint",
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn endpoint_meta(&self, snapshot: &Snapshot) -> ObjectMeta {
+        let pod = &snapshot.pod;
+        let label = (names::LABEL_NODE.to_owned(), self.settings.node.clone());
+        ObjectMeta {
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            labels: Some(BTreeMap::from([label])),
+            finalizers: Some(vec![names::FINALIZER.to_owned()]),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Takes one NIC out of the Pod's endpoint. A lost race is left to the next ADD, which
+    /// compares with the records.
+    pub(super) async fn unrecord(&self, key: &ObjectKey, uid: &str, nic: &str) {
+        let read = self.store.endpoint(key, Freshness::Fresh).await;
+        let Ok(Some(mut object)) = read else { return };
+        if object.status.current.uid != uid {
+            return;
+        }
+        object
+            .status
+            .current
+            .ips
+            .retain(|item| item.interface != nic);
+        if let Err(error) = self.store.put_endpoint(object).await {
+            tracing::warn!(pod = %key, nic, error = %super::error::full(&error), "cannot take a NIC out of the SpiderEndpoint");
+        }
+    }
+}
+
+impl From<Ended> for AllocationError {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}

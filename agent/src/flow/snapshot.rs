@@ -1,0 +1,130 @@
+//! From caches to the facts that `ipam` decides on.
+
+use std::sync::Arc;
+
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_ipam::facts::{NamespaceFacts, NodeFacts, Owner, Snapshot};
+use spiderpool_ipam::pick::Rules;
+use spiderpool_ipam::range::Family;
+use spiderpool_ipam::range_set::RangeSet;
+
+use super::allocation::AllocationError;
+use crate::agent::Agent;
+use crate::store::{Caches, Freshness, PodObject};
+
+impl Agent {
+    /// Everything an ADD of this Pod is decided from. Pools that the endpoint names are as new as
+    /// the store knows them, because their records answer for it.
+    pub(super) async fn snapshot(
+        &self,
+        pod: &PodObject,
+        endpoint: Option<&SpiderEndpoint>,
+    ) -> Result<Snapshot, AllocationError> {
+        let owner = self.store.top_owner(pod).await;
+        let owner = owner.map_err(AllocationError::store("read the Pod's controller"))?;
+        let caches = self.store.caches(&pod.facts.namespace).await;
+        let mut caches = caches.map_err(AllocationError::store("read the pools"))?;
+        for name in endpoint.into_iter().flat_map(pools_of) {
+            let read = self.store.pool(&name, Freshness::Cached).await;
+            let read = read.map_err(AllocationError::store("read a pool of the endpoint"))?;
+            caches.pools.retain(|pool| pool.name() != name);
+            caches.pools.extend(read);
+        }
+        let mut facts = pod.facts.clone();
+        facts.owner = owner.map_or_else(
+            || Owner {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: pod.facts.name.clone(),
+            },
+            |owner| Owner {
+                api_version: owner.api_version,
+                kind: owner.kind,
+                name: owner.name,
+            },
+        );
+        let mut snapshot = from_caches(&caches);
+        snapshot.pod = facts;
+        snapshot.node.name.clone_from(&self.settings.node);
+        snapshot.endpoint = endpoint.map(|endpoint| endpoint.status.clone());
+        snapshot.enable_ipv4 = self.settings.enable_ipv4;
+        snapshot.enable_ipv6 = self.settings.enable_ipv6;
+        Ok(snapshot)
+    }
+
+    /// What no pick may give out now.
+    pub(super) fn rules(&self, snapshot: &Snapshot) -> Arc<Rules> {
+        Arc::new(Rules {
+            reserved: snapshot.reserved().union(&self.memory.shunned()),
+            record_cap: self.settings.record_cap,
+        })
+    }
+}
+
+/// Pools that an endpoint names, each once.
+pub(super) fn pools_of(endpoint: &SpiderEndpoint) -> Vec<String> {
+    let details = &endpoint.status.current.ips;
+    let mut names: Vec<String> = details
+        .iter()
+        .flat_map(|nic| [nic.ipv4_pool.clone(), nic.ipv6_pool.clone()])
+        .flatten()
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn from_caches(caches: &Caches) -> Snapshot {
+    let mut snapshot = Snapshot {
+        node: NodeFacts {
+            name: caches.node.name.clone(),
+            labels: caches.node.labels.clone(),
+        },
+        namespace: NamespaceFacts {
+            labels: caches.namespace.labels.clone(),
+            annotations: caches.namespace.annotations.clone(),
+        },
+        ..Snapshot::default()
+    };
+    for object in &caches.pools {
+        match object.pool() {
+            Ok(pool) => snapshot.pools.push(Arc::clone(pool)),
+            Err(error) => {
+                let reason = error.to_string();
+                snapshot.unreadable.insert(object.name().to_owned(), reason);
+            }
+        }
+    }
+    // The order of caches is no order; picks and messages shall repeat.
+    snapshot.pools.sort_by(|a, b| a.name.cmp(&b.name));
+    let reserved = reserved(&caches.reserved);
+    snapshot.reserved_v4 = of_family(&reserved, Family::V4);
+    snapshot.reserved_v6 = of_family(&reserved, Family::V6);
+    snapshot
+}
+
+fn of_family(set: &RangeSet, family: Family) -> RangeSet {
+    let ranges = set.ranges().iter().copied();
+    ranges
+        .filter(|range| Family::of(range.first()) == family)
+        .collect()
+}
+
+/// One that cannot be read reserves nothing, as if admission had refused it.
+fn reserved(objects: &[Arc<SpiderReservedIP>]) -> RangeSet {
+    let live = objects
+        .iter()
+        .filter(|object| object.metadata.deletion_timestamp.is_none());
+    live.fold(RangeSet::empty(), |all, object| {
+        let texts = object.spec.ips.as_deref().unwrap_or_default();
+        match RangeSet::from_texts(texts) {
+            Ok(set) => all.union(&set),
+            Err(error) => {
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(name, %error, "a SpiderReservedIP cannot be read and reserves nothing");
+                all
+            }
+        }
+    })
+}

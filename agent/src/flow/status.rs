@@ -1,0 +1,24 @@
+//! CNI STATUS (spec dataplane 1.6, 4.4): whether an ADD could be served now.
+
+use spiderpool_api::cni::CniCode;
+
+use super::call::Call;
+use super::error::FlowError;
+use crate::agent::Agent;
+
+impl Agent {
+    /// Serves STATUS: 50 when ADD would fail for want of the API, 51 when the master is gone and
+    /// with it every sub-ENI on it.
+    pub(crate) async fn status(&self, call: Call) -> Result<(), FlowError> {
+        if let Some(eni) = &call.conf.eni {
+            match self.nic.check_master(&eni.master, None, None).await {
+                Ok(_) => {}
+                Err(error) if error.cni_code() == CniCode::Master => {
+                    return Err(FlowError::Degraded(Box::new(error)));
+                }
+                Err(error) => return Err(FlowError::NotReady(super::error::full(&error))),
+            }
+        }
+        self.store.ready().map_err(FlowError::NotReady)
+    }
+}

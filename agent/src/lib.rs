@@ -1,0 +1,23 @@
+//! The node agent: one brain per node. CNI calls come in over a Unix socket (`api`), `flow` decides
+//! with `spiderpool-ipam` and writes through `store`, `nic` touches the kernel.
+//!
+//! `api` calls `flow`; only `flow` holds store and NIC; only `nic` reaches the kernel.
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod api;
+pub mod attachment;
+pub mod clock;
+pub mod config;
+pub mod flow;
+pub mod locks;
+pub mod manifests;
+pub mod nic;
+pub mod parent_nic;
+pub mod paths;
+pub mod service;
+pub mod spool;
+pub mod standalone;
+pub mod store;
+pub mod writer;

@@ -1,0 +1,84 @@
+//! `spiderpool-agent`: command line, log, signals. Everything else is the library's.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use spiderpool_agent::config::{Cli, Mode};
+use spiderpool_agent::flow::error::full;
+use spiderpool_agent::standalone;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "a start that fails may fail before there is a log"
+)]
+fn complain(error: &anyhow::Error) {
+    let first: &(dyn std::error::Error + 'static) = error.as_ref();
+    eprintln!("spiderpool-agent: {}", full(first));
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let node = match &cli.mode {
+        Mode::Standalone(args) => &args.node,
+        Mode::Daemon(args) => &args.node,
+    };
+    start_log(&node.log_level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        stop_on_signals(stop.clone())?;
+        match &cli.mode {
+            Mode::Standalone(args) => standalone::run_standalone(args, stop).await,
+            Mode::Daemon(args) => standalone::run_daemon(args, stop).await,
+        }
+    })
+}
+
+/// JSON lines for machines, plain ones for a person at a terminal; always on stderr.
+fn start_log(level: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(level)
+        .with_context(|| format!("--log-level {level:?} is no level and no filter"))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.json().flatten_event(true).init();
+    }
+    Ok(())
+}
+
+/// The first SIGTERM or SIGINT lets calls under way finish; the process ends after them.
+fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; calls under way are finished first");
+        stop.cancel();
+    });
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Publishes `status.parentNic` of the prewarm pools of this node: the provider waits for it
+//! before it creates sub-ENIs (spec iaas 3.4). Follows the pools and, by looking every few
+//! seconds, the NICs. Owns that one status field of those pools and nothing else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use spiderpool_api::ippool::ParentNic;
+use spiderpool_api::names;
+use spiderpool_api::value::{IfName, Mac};
+use tokio_util::sync::CancellationToken;
+
+use crate::nic::{KernelNic, NicError};
+use crate::store::PoolObject;
+use crate::store::kube::KubeStore;
+
+/// Between two looks at the NICs when no pool changes.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The NICs of the host, as far as the publication asks.
+pub trait HostNics: Send + Sync {
+    /// MAC of a NIC; `None` when there is none of that name.
+    fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>>;
+}
+
+impl HostNics for KernelNic {
+    fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
+        self.link_mac(name).boxed()
+    }
+}
+
+/// The publication task.
+pub struct ParentNicPublisher {
+    store: Arc<KubeStore>,
+    nics: Arc<dyn HostNics>,
+    node: String,
+    /// Last complaint per pool, so that each is logged once.
+    complaints: HashMap<String, String>,
+}
+
+impl ParentNicPublisher {
+    /// For the pools of `node`.
+    #[must_use]
+    pub fn new(store: Arc<KubeStore>, nics: Arc<dyn HostNics>, node: &str) -> Self {
+        Self {
+            store,
+            nics,
+            node: node.to_owned(),
+            complaints: HashMap::new(),
+        }
+    }
+
+    /// Publishes until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let changes = self.store.pool_changes();
+        loop {
+            // Registered before the look, so that a change during it is not missed.
+            let changed = changes.notified();
+            self.publish_all().await;
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(LOOK) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One look at all pools.
+    pub async fn publish_all(&mut self) {
+        for pool in self.store.pools() {
+            match self.publish(&pool).await {
+                Ok(()) => {
+                    self.complaints.remove(pool.name());
+                }
+                Err(complaint) => self.complain(pool.name(), complaint),
+            }
+        }
+    }
+
+    fn complain(&mut self, pool: &str, complaint: String) {
+        if self.complaints.get(pool) != Some(&complaint) {
+            tracing::warn!(pool, "{complaint}");
+            self.complaints.insert(pool.to_owned(), complaint);
+        }
+    }
+
+    async fn publish(&self, pool: &PoolObject) -> Result<(), String> {
+        let Some(name) = parent_of(pool, &self.node)? else {
+            return Ok(());
+        };
+        let mac = self.nics.mac(&name).await;
+        let mac = mac.map_err(|error| format!("cannot look at parent NIC {name}: {error}"))?;
+        let Some(mac) = mac else {
+            return Err(format!(
+                "ParentNicNotFound: this node has no NIC {name}, which annotation {} names; the provider waits for it",
+                names::PARENT_NIC
+            ));
+        };
+        let wanted = ParentNic {
+            name: name.to_string(),
+            mac: mac.to_string(),
+        };
+        let status = pool.typed().status.as_ref();
+        if status.and_then(|status| status.parent_nic.as_ref()) == Some(&wanted) {
+            return Ok(());
+        }
+        let written = self.store.publish_parent_nic(pool.name(), &wanted).await;
+        written.map_err(|error| format!("cannot publish parent NIC {name}: {error}"))?;
+        tracing::info!(pool = pool.name(), nic = %name, %mac, "parent NIC published");
+        Ok(())
+    }
+}
+
+/// The NIC whose MAC this node publishes for a pool: prewarm pools of this node, and of a pair
+/// the IPv4 pool alone.
+fn parent_of(pool: &PoolObject, node: &str) -> Result<Option<IfName>, String> {
+    let spec = &pool.typed().spec;
+    let prewarm_here = annotation(pool, names::IAAS_PROVIDER).is_some()
+        && spec
+            .node_name
+            .as_deref()
+            .is_some_and(|nodes| nodes == [node]);
+    let sibling = spec.subnet.contains(':') && annotation(pool, names::PAIR_POOL).is_some();
+    if !prewarm_here || sibling {
+        return Ok(None);
+    }
+    match annotation(pool, names::PARENT_NIC) {
+        None => Err(format!(
+            "the prewarm pool has no annotation {}",
+            names::PARENT_NIC
+        )),
+        Some(name) => name
+            .parse()
+            .map(Some)
+            .map_err(|error| format!("annotation {}: {error}", names::PARENT_NIC)),
+    }
+}
+
+/// Text of an annotation; an empty one counts as absent.
+fn annotation<'a>(pool: &'a PoolObject, key: &str) -> Option<&'a str> {
+    let text = pool.typed().metadata.annotations.as_ref()?.get(key)?;
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn parent(subnet: &str, nodes: Value, annotations: Value) -> Result<Option<IfName>, String> {
+        let raw = json!({"metadata": {"name": "p", "annotations": annotations},
+            "spec": {"subnet": subnet, "nodeName": nodes}});
+        parent_of(&PoolObject::from_raw(raw).unwrap(), "n1")
+    }
+
+    #[test]
+    fn only_prewarm_pools_of_this_node_get_a_parent() {
+        let (v4, v6) = ("10.0.0.0/24", "fd00::/64");
+        let marked = json!({names::IAAS_PROVIDER: "x", names::PARENT_NIC: " eth1 "});
+        let paired =
+            json!({names::IAAS_PROVIDER: "x", names::PARENT_NIC: "eth1", names::PAIR_POOL: "q"});
+        let eth1 = || Ok(Some("eth1".parse().unwrap()));
+        assert_eq!(parent(v4, json!(["n1"]), marked.clone()), eth1());
+        assert_eq!(parent(v6, json!(["n1"]), marked.clone()), eth1());
+        assert_eq!(parent(v4, json!(["n1"]), paired.clone()), eth1());
+        assert_eq!(parent(v6, json!(["n1"]), paired), Ok(None));
+        assert_eq!(parent(v4, json!(["n2"]), marked.clone()), Ok(None));
+        assert_eq!(parent(v4, json!(null), marked), Ok(None));
+        assert_eq!(
+            parent(v4, json!(["n1"]), json!({names::PARENT_NIC: "eth1"})),
+            Ok(None)
+        );
+        let missing = parent(v4, json!(["n1"]), json!({names::IAAS_PROVIDER: "x"}));
+        assert!(missing.unwrap_err().contains(names::PARENT_NIC));
+        let two = parent(
+            v4,
+            json!(["n1"]),
+            json!({names::IAAS_PROVIDER: "x", names::PARENT_NIC: "eth1,eth2 x"}),
+        );
+        assert!(two.unwrap_err().contains("eth1,eth2 x"));
+    }
+}

@@ -1,0 +1,287 @@
+//! DELs that found no agent. The CNI binary writes them to the folder `pending-del` and answers
+//! success; here they are run at start and once a minute (spec dataplane 1.5).
+//!
+//! Owns the folder from the agent's side: a file goes when its DEL has succeeded, stays while the
+//! API is away, and is set aside when it can never succeed.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use spiderpool_api::agent_v1::CniRequest;
+use spiderpool_api::cni::{CniCode, CniCommand};
+
+use crate::flow::error::Failure;
+
+/// Pause between two replays.
+pub const REPLAY_PERIOD: Duration = Duration::from_secs(60);
+/// What is appended to the name of a file that is set aside.
+const ASIDE: &str = ".bad";
+
+/// What one replay did, for the log and for tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// DELs done, files gone.
+    pub done: usize,
+    /// Files that stay for the next time.
+    pub kept: usize,
+    /// Files set aside.
+    pub aside: usize,
+}
+
+/// The folder.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    // Start, timer and an ADD that finds its own old DEL may meet.
+    replaying: tokio::sync::Mutex<()>,
+}
+
+impl Spool {
+    /// The spool in `dir`.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            replaying: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Whether a DEL of this NIC waits: it must run before a new ADD of the same name.
+    pub async fn holds(&self, container_id: &str, ifname: &str) -> bool {
+        for path in self.files().await.unwrap_or_default() {
+            if let Ok(request) = read(&path).await
+                && request.container_id == container_id
+                && request.ifname == ifname
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs every waiting DEL once, in the order of their names.
+    pub async fn replay<F, R>(&self, run: F) -> Replay
+    where
+        F: Fn(CniRequest) -> R,
+        R: Future<Output = Result<(), Failure>>,
+    {
+        let _alone = self.replaying.lock().await;
+        let mut replay = Replay::default();
+        let files = match self.files().await {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), %error, "cannot list the DELs that wait");
+                return replay;
+            }
+        };
+        for path in files {
+            match self.replay_one(&path, &run).await {
+                Outcome::Done => replay.done += 1,
+                Outcome::Kept => replay.kept += 1,
+                Outcome::Aside => replay.aside += 1,
+            }
+        }
+        if replay != Replay::default() {
+            let Replay { done, kept, aside } = replay;
+            tracing::info!(done, kept, aside, "replayed DELs that found no agent");
+        }
+        replay
+    }
+
+    async fn replay_one<F, R>(&self, path: &Path, run: &F) -> Outcome
+    where
+        F: Fn(CniRequest) -> R,
+        R: Future<Output = Result<(), Failure>>,
+    {
+        let request = match read(path).await {
+            Ok(request) => request,
+            Err(Unreadable::Gone) => return Outcome::Done,
+            Err(Unreadable::Bad(reason)) => return set_aside(path, &reason).await,
+        };
+        match run(request).await {
+            Ok(()) => match tokio::fs::remove_file(path).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    // It would run again every minute; harmless, as a DEL may be repeated.
+                    tracing::warn!(path = %path.display(), %error, "cannot remove a replayed DEL");
+                    Outcome::Kept
+                }
+                _ => Outcome::Done,
+            },
+            Err(error) if is_lasting(error.code) => {
+                let reason = format!("code {}: {}", error.code.number(), error.msg);
+                set_aside(path, &reason).await
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), code = error.code.number(), error = error.msg, "a DEL that waits failed again");
+                Outcome::Kept
+            }
+        }
+    }
+
+    /// Only finished files: the writer renames them into place.
+    async fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut entries = match tokio::fs::read_dir(&self.dir).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            other => other?,
+        };
+        while let Some(entry) = entries.next_entry().await? {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.ends_with(".json") && !name.starts_with('.') {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+enum Outcome {
+    Done,
+    Kept,
+    Aside,
+}
+
+enum Unreadable {
+    Gone,
+    Bad(String),
+}
+
+/// Repeating cannot help: the request itself is wrong.
+const fn is_lasting(code: CniCode) -> bool {
+    matches!(
+        code,
+        CniCode::Version | CniCode::Environment | CniCode::Decode | CniCode::Config
+    )
+}
+
+async fn read(path: &Path) -> Result<CniRequest, Unreadable> {
+    let text = match tokio::fs::read(path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unreadable::Gone),
+        other => other.map_err(|error| Unreadable::Bad(error.to_string()))?,
+    };
+    let request: CniRequest =
+        serde_json::from_slice(&text).map_err(|error| Unreadable::Bad(error.to_string()))?;
+    if request.command == CniCommand::Del {
+        Ok(request)
+    } else {
+        Err(Unreadable::Bad(format!(
+            "it holds {}, not DEL",
+            request.command
+        )))
+    }
+}
+
+async fn set_aside(path: &Path, reason: &str) -> Outcome {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(ASIDE);
+    match tokio::fs::rename(path, &aside).await {
+        Ok(()) => {
+            tracing::error!(path = %path.display(), reason, "a waiting DEL cannot be run; set aside with the suffix {ASIDE}, GC frees the address");
+            Outcome::Aside
+        }
+        Err(error) => {
+            tracing::error!(path = %path.display(), reason, %error, "a waiting DEL cannot be run nor set aside");
+            Outcome::Kept
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn request(command: &str, container: &str) -> String {
+        serde_json::json!({"v": 1, "command": command, "plugin": "eni-vlan", "containerID": container,
+            "ifname": "net1", "conf": {"cniVersion": "1.0.0"}})
+        .to_string()
+    }
+
+    fn failure(code: CniCode) -> Failure {
+        let (msg, details) = ("bad".into(), String::new());
+        Failure { code, msg, details }
+    }
+
+    fn spool(files: &[(&str, String)]) -> (tempfile::TempDir, Spool) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let spool = Spool::new(dir.path().to_owned());
+        (dir, spool)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[tokio::test]
+    async fn done_goes_bad_is_set_aside_and_the_rest_waits() {
+        let (dir, spool) = spool(&[
+            ("c-1-net1.json", request("DEL", "c-1")),
+            ("c-2-net1.json", request("DEL", "c-2")),
+            ("c-3-net1.json", "{".into()),
+            ("c-4-net1.json", request("ADD", "c-4")),
+            (".c-5-net1.json", "{".into()),
+        ]);
+        let seen = Mutex::new(Vec::new());
+        let run = |request: CniRequest| {
+            seen.lock().unwrap().push(request.container_id.clone());
+            async move {
+                match request.container_id.as_str() {
+                    "c-1" => Ok(()),
+                    _ => Err(failure(CniCode::TryAgain)),
+                }
+            }
+        };
+        let want = Replay {
+            done: 1,
+            kept: 1,
+            aside: 2,
+        };
+        assert_eq!(spool.replay(run).await, want);
+        assert_eq!(
+            names(dir.path()),
+            [
+                ".c-5-net1.json",
+                "c-2-net1.json",
+                "c-3-net1.json.bad",
+                "c-4-net1.json.bad"
+            ]
+        );
+        assert!(spool.holds("c-2", "net1").await);
+        assert!(!spool.holds("c-1", "net1").await);
+        let want = Replay {
+            done: 0,
+            kept: 1,
+            aside: 0,
+        };
+        assert_eq!(spool.replay(run).await, want);
+        assert_eq!(*seen.lock().unwrap(), ["c-1", "c-2", "c-2"]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_can_never_run_does_not_loop() {
+        let (dir, spool) = spool(&[("c-1-net1.json", request("DEL", "c-1"))]);
+        let run = |_| async { Err(failure(CniCode::Config)) };
+        assert_eq!(spool.replay(run).await.aside, 1);
+        assert_eq!(spool.replay(run).await, Replay::default());
+        assert_eq!(names(dir.path()), ["c-1-net1.json.bad"]);
+    }
+
+    #[tokio::test]
+    async fn no_folder_is_no_work() {
+        let spool = Spool::new("/nonexistent/pending-del".into());
+        let run = |_| async { Ok(()) };
+        assert_eq!(spool.replay(run).await, Replay::default());
+    }
+}

@@ -1,0 +1,171 @@
+//! Standalone mode: agent, embedded API and what else a lone node needs, in one process; and the
+//! same agent without them for a node that has an API (design section 4). Wiring alone.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use spiderpool_controller::reconcile::ippool;
+use spiderpool_embedded_api::{
+    EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
+};
+use spiderpool_ipam::admission;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::{Seams, Settings};
+use crate::clock::{Jitter, SystemClock};
+use crate::config::{DaemonArgs, Listen, StandaloneArgs};
+use crate::manifests::Manifests;
+use crate::nic::KernelNic;
+use crate::parent_nic::ParentNicPublisher;
+use crate::paths::{Paths, StandalonePaths};
+use crate::service;
+use crate::store::kube::KubeStore;
+
+/// How long the first lists may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs agent and API until `stop`.
+///
+/// # Errors
+/// What keeps either from starting or serving.
+pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let settings = Settings {
+        standalone: true,
+        ..args.node.settings()?
+    };
+    let files = StandalonePaths::new(&args.dir);
+    let api = open_api(&args.state, &settings).await?;
+    let client = Client::new(api.router(), "default");
+    if let Listen::On(listen) = args.api_listen {
+        let options = TlsOptions {
+            listen,
+            cert_dir: files.cert_dir(),
+            token_path: files.token_path(),
+            names: vec![settings.node.clone()],
+        };
+        let listening = api.serve(&options).await?;
+        let out = args.kubeconfig_out.clone();
+        publish(&listening, &out.unwrap_or_else(|| files.kubeconfig_path())).await?;
+    }
+    ensure_node(&client, &settings.node).await?;
+    let mut manifests = Manifests::new(client.clone(), files.manifests_dir());
+    manifests.look().await;
+    let tasks = TaskTracker::new();
+    let background = stop.child_token();
+    tasks.spawn(ippool::run(client.clone(), background.clone()));
+    tasks.spawn(manifests.run(background.clone()));
+    let result = run_node(settings, client, &args.node.paths(), stop).await;
+    background.cancel();
+    tasks.close();
+    tasks.wait().await;
+    api.close().await;
+    result
+}
+
+/// Runs the agent on an API that is there already, until `stop`.
+///
+/// # Errors
+/// What keeps it from starting or serving.
+pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let config = match &args.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
+        }
+        None => Config::incluster()
+            .context("this is no Pod with a service account; name the API with --kubeconfig")?,
+    };
+    let client = Client::try_from(config).context("cannot make a client of the API")?;
+    run_node(args.node.settings()?, client, &args.node.paths(), stop).await
+}
+
+async fn open_api(state: &Path, settings: &Settings) -> anyhow::Result<EmbeddedApi> {
+    let admission = IpamAdmission::new(admission::Settings {
+        enable_ipv4: settings.enable_ipv4,
+        enable_ipv6: settings.enable_ipv6,
+        ..admission::Settings::default()
+    });
+    if let Some(dir) = state.parent() {
+        tokio::fs::create_dir_all(dir).await.with_context(|| {
+            format!(
+                "cannot make {}; choose another place with --state",
+                dir.display()
+            )
+        })?;
+    }
+    let state = state.to_owned();
+    let opened =
+        tokio::task::spawn_blocking(move || EmbeddedApi::open(&state, Arc::new(admission)));
+    Ok(opened.await??)
+}
+
+async fn publish(listening: &Listening, path: &Path) -> anyhow::Result<()> {
+    let Listening {
+        address,
+        ca_pem,
+        token,
+    } = listening.clone();
+    let (server, out) = (format!("https://{address}"), path.to_owned());
+    let written =
+        tokio::task::spawn_blocking(move || write_kubeconfig(&out, &server, &ca_pem, &token));
+    written.await??;
+    tracing::info!(%address, kubeconfig = %path.display(), "the API is listening");
+    Ok(())
+}
+
+/// `kubectl get nodes` and node selectors need an object; its labels are the user's.
+async fn ensure_node(client: &Client, name: &str) -> anyhow::Result<()> {
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([("kubernetes.io/hostname".to_owned(), name.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        ..Node::default()
+    };
+    let api: Api<Node> = Api::all(client.clone());
+    match api.create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        result => result
+            .map(drop)
+            .with_context(|| format!("cannot make the Node object {name}")),
+    }
+}
+
+/// Everything of one node, over an API.
+async fn run_node(
+    settings: Settings,
+    client: Client,
+    paths: &Paths,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let store = Arc::new(KubeStore::start(client, &settings.node, PATIENCE).await?);
+    let nic = Arc::new(KernelNic::new()?);
+    let publisher =
+        ParentNicPublisher::new(Arc::clone(&store), Arc::clone(&nic) as _, &settings.node);
+    let tasks = TaskTracker::new();
+    let background = stop.child_token();
+    tasks.spawn(publisher.run(background.clone()));
+    let seams = Seams {
+        store,
+        nic,
+        clock: Arc::new(SystemClock),
+        jitter: Arc::new(Jitter::from_entropy()),
+    };
+    let result = service::run(settings, seams, paths, stop).await;
+    background.cancel();
+    tasks.close();
+    tasks.wait().await;
+    result
+}

@@ -1,0 +1,208 @@
+//! The API objects as the flows see them: a seam with two implementations, Kubernetes (also the
+//! embedded API, by the same client code) and [`memory`].
+//!
+//! Owns no decision: it reads, writes conditionally and says what went wrong. Retries, batching
+//! and undo are the callers'.
+
+pub mod kube;
+pub mod memory;
+pub mod pod;
+pub mod pool;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use spiderpool_api::allocation::Records;
+use spiderpool_api::cni::CniCode;
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::reserved_ip::SpiderReservedIP;
+
+pub use pod::{OwnerRef, PodObject, StandalonePod};
+pub use pool::PoolObject;
+
+/// Namespace and name of a namespaced object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// Of these two.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How old an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// The cache's copy; what the cache lacks, or knows to be outdated, is read from the API.
+    Cached,
+    /// Read from the API, whatever the cache has.
+    Fresh,
+}
+
+/// Labels and annotations of a namespace or node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetadataFacts {
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: std::collections::BTreeMap<String, String>,
+}
+
+/// What the caches hold that decides where an address comes from. Records in `pools` may be
+/// outdated: a claim is decided again on the copy that is written.
+#[derive(Debug, Clone, Default)]
+pub struct Caches {
+    /// All pools.
+    pub pools: Vec<Arc<PoolObject>>,
+    /// All reservations.
+    pub reserved: Vec<Arc<SpiderReservedIP>>,
+    /// The Pod's namespace; empty maps when it is unknown.
+    pub namespace: MetadataFacts,
+    /// This node.
+    pub node: MetadataFacts,
+}
+
+/// A Warning event about a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodEvent {
+    /// The Pod.
+    pub pod: ObjectKey,
+    /// Its UID.
+    pub uid: String,
+    /// `reason`, one of the documented words.
+    pub reason: &'static str,
+    /// `message`, one line.
+    pub message: String,
+}
+
+/// Why an object could not be read or written. Names the object.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody wrote it since it was read, or created it first.
+    #[error("{0} was changed by somebody else meanwhile")]
+    Conflict(String),
+    /// There is no such object.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// The API cannot be reached, is overloaded, or a cache is not filled yet.
+    #[error("the Kubernetes API cannot be used to {what}; try again later")]
+    Unavailable {
+        /// Verb and object.
+        what: String,
+        /// The client's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The API refused for good: rights, admission, validation.
+    #[error("the Kubernetes API refused to {what}")]
+    Refused {
+        /// Verb and object.
+        what: String,
+        /// The API's words.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The object is there and cannot be understood; it is left as it is.
+    #[error("{what} cannot be understood")]
+    Malformed {
+        /// The object.
+        what: String,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// The CNI code when a call fails because of this.
+    #[must_use]
+    pub const fn cni_code(&self) -> CniCode {
+        match self {
+            Self::Conflict(_) | Self::Unavailable { .. } => CniCode::TryAgain,
+            Self::NotFound(_) | Self::Refused { .. } | Self::Malformed { .. } => CniCode::Refused,
+        }
+    }
+}
+
+/// What a store operation comes to.
+pub type StoreResult<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// The API objects. Every operation ends by itself within the client's timeout; callers set
+/// their own deadline besides. Dropping a future may leave a write done or not done.
+pub trait Store: Send + Sync {
+    /// A Pod. `Cached` asks the API for a Pod that the cache lacks.
+    fn pod<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        freshness: Freshness,
+    ) -> StoreResult<'a, Option<PodObject>>;
+
+    /// The Pod's top controller (spec ipam 1.2): `None` when nothing controls it. Asks the API
+    /// only for the parent of a Job or ReplicaSet, once per UID.
+    fn top_owner<'a>(&'a self, pod: &'a PodObject) -> StoreResult<'a, Option<OwnerRef>>;
+
+    /// Makes the Pod object of a bare container, or finds it. An object of that name with
+    /// another UID is of an older container: it is replaced.
+    fn ensure_pod<'a>(&'a self, pod: &'a StandalonePod) -> StoreResult<'a, PodObject>;
+
+    /// Deletes a Pod object that [`Store::ensure_pod`] made; another UID or none is success.
+    fn delete_pod<'a>(&'a self, key: &'a ObjectKey, uid: &'a str) -> StoreResult<'a, ()>;
+
+    /// Pools, reservations, the Pod's namespace and this node, from the caches.
+    fn caches<'a>(&'a self, namespace: &'a str) -> StoreResult<'a, Caches>;
+
+    /// One pool; `None` when there is none of that name.
+    fn pool<'a>(
+        &'a self,
+        name: &'a str,
+        freshness: Freshness,
+    ) -> StoreResult<'a, Option<Arc<PoolObject>>>;
+
+    /// Conditional PUT of the status as read: only `allocatedIPs` and `allocatedIPCount` differ.
+    /// The answer is the stored object; later cached reads see it or something newer.
+    ///
+    /// Errors: [`StoreError::Conflict`] when the pool has changed since `read`.
+    fn put_pool_status<'a>(
+        &'a self,
+        read: &'a PoolObject,
+        records: &'a Records,
+    ) -> StoreResult<'a, Arc<PoolObject>>;
+
+    /// One endpoint.
+    fn endpoint<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        freshness: Freshness,
+    ) -> StoreResult<'a, Option<SpiderEndpoint>>;
+
+    /// Creates the endpoint when it carries no resourceVersion, else replaces what was read.
+    ///
+    /// Errors: [`StoreError::Conflict`] when it exists already or has changed.
+    fn put_endpoint(&self, endpoint: SpiderEndpoint) -> StoreResult<'_, SpiderEndpoint>;
+
+    /// Takes our finalizer off this very endpoint (same object UID) and deletes it; gone or
+    /// another object by now is success.
+    fn delete_endpoint<'a>(&'a self, endpoint: &'a SpiderEndpoint) -> StoreResult<'a, ()>;
+
+    /// Tells the user; a failure is logged by the store.
+    fn event(&self, event: PodEvent) -> BoxFuture<'_, ()>;
+
+    /// Whether ADD can be served: caches filled, API reachable. The text says what is missing.
+    fn ready(&self) -> Result<(), String>;
+}

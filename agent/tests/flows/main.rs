@@ -1,0 +1,18 @@
+//! The flows against the store in memory and a kernel in memory: refusals and what they leave,
+//! concurrency, and the cases that users reported.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails, in its helpers too"
+)]
+
+mod add;
+mod cases;
+mod concurrency;
+mod del;
+mod fake_nic;
+mod refusals;
+mod server;
+mod verbs;
+mod world;

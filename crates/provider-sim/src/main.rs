@@ -1,0 +1,126 @@
+//! `provider-sim`: the simulated cloud as a process.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use provider_sim::admin::{Admin, AdminAddress};
+use provider_sim::fabric::ports::Sockets;
+use provider_sim::fabric::run::Running;
+use provider_sim::publish;
+use provider_sim::topology::Topology;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+
+/// Simulated cloud for tests and demonstrations.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Move frames between parent NICs and the gateway of a topology. Needs root.
+    Fabric(FabricArguments),
+    /// Write once what a provider publishes of the topology's sub-ENIs into the pools' status.
+    Publish(PublishArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct FabricArguments {
+    /// Nodes, subnets and bindings (YAML).
+    #[arg(long, value_name = "FILE")]
+    topology: PathBuf,
+    /// Where the administration listens: loopback address, unix:PATH, or 0 for nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    admin: AdminAddress,
+    /// File to write the administration's address to once frames are moved.
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct PublishArguments {
+    /// Whose pools.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Nodes, subnets and bindings (YAML); bindings name their pools.
+    #[arg(long, value_name = "FILE")]
+    topology: PathBuf,
+    /// Only the pools of this node.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Seconds to wait for each pool to exist and to have its parent NIC.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    wait: u64,
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    let ended = match Arguments::parse().command {
+        Command::Fabric(arguments) => run(arguments),
+        Command::Publish(arguments) => run_publish(&arguments),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(cause) => {
+            error!("{cause:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn run(arguments: FabricArguments) -> anyhow::Result<()> {
+    let topology = Topology::read(&arguments.topology)?;
+    let sockets = Sockets::open(&topology)?;
+    let admin = Admin::bind(arguments.admin).await?;
+    let address = admin.address().clone();
+    let mut running = Running::start(topology, sockets)?;
+    if let Some(path) = &arguments.ready_file {
+        write_whole(path, &format!("{address}\n"))
+            .with_context(|| format!("cannot write ready file {}", path.display()))?;
+    }
+    info!(%address, "fabric is running");
+    let fabric = std::sync::Arc::clone(&running.fabric);
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        served = admin.serve(fabric) => served?,
+        () = running.wait() => anyhow::bail!("a wire of the fabric failed; see the log above"),
+        _ = terminated.recv() => info!("terminated"),
+        _ = interrupted.recv() => info!("interrupted"),
+    }
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn run_publish(arguments: &PublishArguments) -> anyhow::Result<()> {
+    let topology = Topology::read(&arguments.topology)?;
+    let client = publish::connect(&arguments.kubeconfig).await?;
+    let limit = Duration::from_secs(arguments.wait);
+    for publication in publish::publications(&topology, arguments.node.as_deref()) {
+        publish::publish(&client, &publication, limit).await?;
+    }
+    Ok(())
+}
+
+/// Readers see the whole file or none.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut temporary = path.to_owned().into_os_string();
+    temporary.push(".new");
+    fs::write(&temporary, text)?;
+    fs::rename(&temporary, path)
+}

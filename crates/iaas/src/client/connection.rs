@@ -1,0 +1,122 @@
+//! One request and its answer on a connection of its own. Dropping the future closes it.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use spiderpool_api::provider::TIMEOUT_HEADER;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::endpoint::Endpoint;
+use super::{MAX_BODY_LEN, MAX_ERROR_LEN, tls};
+use crate::budget::Budget;
+use crate::error::TransportError;
+
+/// What came back.
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) body: Body,
+}
+
+/// How much of the body was read.
+pub(super) enum Body {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// More would have followed.
+    Cut(Vec<u8>),
+}
+
+/// Connects, sends, reads. `sent` tells whether the request had left when this is dropped.
+pub(super) async fn exchange(
+    endpoint: &Endpoint,
+    path: &'static str,
+    body: Vec<u8>,
+    budget: Budget,
+    sent: &mut bool,
+) -> Result<Reply, TransportError> {
+    let stream = TcpStream::connect(endpoint.address()).await;
+    let stream = stream.map_err(|source| TransportError::Connect {
+        provider: endpoint.to_string(),
+        source,
+    })?;
+    // One small write each way: waiting to fill a segment would only add latency. Best effort.
+    let _unset = stream.set_nodelay(true).is_err();
+    if endpoint.is_tls() {
+        let stream = tls::connect(endpoint, stream).await?;
+        converse(endpoint, stream, path, body, budget, sent).await
+    } else {
+        converse(endpoint, stream, path, body, budget, sent).await
+    }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    endpoint: &Endpoint,
+    stream: S,
+    path: &'static str,
+    body: Vec<u8>,
+    budget: Budget,
+    sent: &mut bool,
+) -> Result<Reply, TransportError> {
+    let broken = |source| TransportError::Http {
+        provider: endpoint.to_string(),
+        source,
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    // Ends with this future: a set aborts its tasks when it is dropped.
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
+    let Some(left) = budget.header(Instant::now()) else {
+        // Nothing may be sent any more; the caller's timer is about to say so.
+        return std::future::pending().await;
+    };
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(HOST, endpoint.authority())
+        .header(CONTENT_TYPE, "application/json")
+        .header(TIMEOUT_HEADER, left)
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| TransportError::Request {
+            provider: endpoint.to_string(),
+            reason: error.to_string(),
+        })?;
+    *sent = true;
+    let response = sender.send_request(request).await.map_err(broken)?;
+    let status = response.status();
+    let limit = if status.is_success() {
+        MAX_BODY_LEN
+    } else {
+        // what does not fit into the text need not be read
+        MAX_ERROR_LEN
+    };
+    let body = match read(response.into_body(), limit).await {
+        Ok(body) => body,
+        Err(source) if status.is_success() => return Err(broken(source)),
+        // the status alone says enough
+        Err(_) => Body::Cut(Vec::new()),
+    };
+    Ok(Reply { status, body })
+}
+
+async fn read(mut body: Incoming, limit: usize) -> Result<Body, hyper::Error> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame?.into_data() else {
+            continue;
+        };
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > limit {
+            bytes.truncate(limit);
+            return Ok(Body::Cut(bytes));
+        }
+    }
+    Ok(Body::Whole(bytes))
+}

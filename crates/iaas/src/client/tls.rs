@@ -1,0 +1,125 @@
+//! TLS towards the provider: its certificate is verified by the CA file, or not at all when there
+//! is none. No client certificate is presented.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+use tokio::fs;
+use tokio::io;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::endpoint::Endpoint;
+use crate::ca::{self, CaError};
+use crate::error::TransportError;
+
+/// The certificates of a bundle as trust anchors.
+pub(super) fn roots(path: &Path, text: &[u8]) -> Result<RootCertStore, TransportError> {
+    let unusable = |source| TransportError::Ca {
+        path: path.to_owned(),
+        source,
+    };
+    let mut roots = RootCertStore::empty();
+    let found = ca::certificates(text).map_err(unusable)?;
+    let (usable, _ignored) = roots.add_parsable_certificates(found);
+    if usable == 0 {
+        return Err(unusable(CaError::Empty));
+    }
+    Ok(roots)
+}
+
+/// Handshake over an open connection. Reads the CA file.
+pub(super) async fn connect(
+    endpoint: &Endpoint,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, TransportError> {
+    let failed = |source| TransportError::Tls {
+        provider: endpoint.to_string(),
+        server_name: endpoint.server_name_text(),
+        source,
+    };
+    let name = endpoint
+        .server_name()
+        .map_err(|error| failed(io::Error::other(error)))?;
+    let roots = match endpoint.ca_file() {
+        None => None,
+        Some(path) => {
+            let text = fs::read(path).await;
+            let text = text.map_err(|source| TransportError::CaFile {
+                path: path.to_owned(),
+                source,
+            })?;
+            Some(roots(path, &text)?)
+        }
+    };
+    let config = config(roots).map_err(|error| failed(io::Error::other(error)))?;
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, stream).await.map_err(failed)
+}
+
+fn config(roots: Option<RootCertStore>) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
+    let mut config = match roots {
+        Some(roots) => builder.with_root_certificates(roots),
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
+    }
+    .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes any certificate: what `tls.caFile: ""` asks for. The handshake's signatures still count,
+/// so the peer has the key of the certificate it shows.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if end_entity.is_empty() {
+            return Err(CertificateError::BadEncoding.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

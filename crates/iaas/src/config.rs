@@ -1,0 +1,349 @@
+//! The provider settings of `conf.yml` (spec iaas sections 2.2 and 2.4). Pure but for the CA
+//! file, which the caller reads. Texts are those the spec fixes.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::ca::{self, CaError};
+use crate::duration::{DurationError, GoDuration};
+
+/// Longest time a container runtime waits for one sandbox operation.
+const STATIC_LIMIT: GoDuration = GoDuration::from_secs(120);
+/// Longest time the CNI plugin waits for the agent.
+const CNI_CLIENT_TIMEOUT: GoDuration = GoDuration::from_secs(100);
+const DEFAULT_TIMEOUT: &str = "50s";
+const DEFAULT_PORT: i64 = 8443;
+
+/// Section `iaasNetworkProvider` as written; unknown keys are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Section {
+    /// The provider's Service.
+    pub service: ServiceSection,
+    /// How its certificate is verified.
+    pub tls: TlsSection,
+    /// Go duration; empty means 50s.
+    pub http_request_timeout: String,
+    /// Host NICs that are not reported on the Node object.
+    pub exclude_report_nics: Vec<String>,
+    /// URL of a provider of contract version 1.
+    pub server_url: String,
+    /// Where a provider of contract version 2 is, for nodes without cluster DNS: overrides the
+    /// Service's address and switches the provider on without a Service.
+    pub url: String,
+}
+
+/// `iaasNetworkProvider.service`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSection {
+    /// Empty: there is no provider.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its port.
+    pub port: i64,
+}
+
+impl Default for ServiceSection {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            namespace: String::new(),
+            port: DEFAULT_PORT,
+        }
+    }
+}
+
+/// `iaasNetworkProvider.tls`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TlsSection {
+    /// PEM bundle; empty: the certificate is not verified.
+    pub ca_file: String,
+}
+
+/// Settings that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderConfig {
+    /// Service name.
+    pub name: String,
+    /// Service namespace.
+    pub namespace: String,
+    /// Service port.
+    pub port: u16,
+    /// PEM bundle, read again for each connection.
+    pub ca_file: Option<PathBuf>,
+    /// Longest time of one call.
+    pub timeout: Duration,
+    /// Host NICs that are not reported.
+    pub exclude_report_nics: Vec<String>,
+    /// Used instead of the Service's address; not judged yet.
+    pub explicit_url: Option<String>,
+}
+
+impl ProviderConfig {
+    /// Name in the provider's certificate, and its host name.
+    #[must_use]
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.explicit_url {
+            Some(url) => url.clone(),
+            None => format!("https://{}:{}", self.server_name(), self.port),
+        }
+    }
+}
+
+/// A setting can't be used. Names key and value; printed after
+/// `IaaS provider configuration validation failed: `.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not a Go duration.
+    #[error("invalid iaasNetworkProvider.httpRequestTimeout {value:?}")]
+    Timeout {
+        /// As written.
+        value: String,
+        /// What is wrong with it.
+        source: DurationError,
+    },
+    /// A duration, but not a usable one.
+    #[error("invalid iaasNetworkProvider.httpRequestTimeout {value:?}: {reason}")]
+    TimeoutRange {
+        /// As written.
+        value: String,
+        /// What it has to be.
+        reason: String,
+    },
+    /// Not a name a Service or namespace can have.
+    #[error("invalid iaasNetworkProvider.service.{key} {value:?}: not a DNS-1123 label")]
+    Label {
+        /// `name` or `namespace`.
+        key: &'static str,
+        /// As written.
+        value: String,
+    },
+    /// Not a TCP port.
+    #[error("invalid iaasNetworkProvider.service.port {0}: must be in 1-65535")]
+    Port(i64),
+    /// Not readable.
+    #[error("invalid iaasNetworkProvider.tls.caFile {value:?}")]
+    CaFile {
+        /// As written.
+        value: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No usable certificate in it.
+    #[error("invalid iaasNetworkProvider.tls.caFile {value:?}")]
+    Ca {
+        /// As written.
+        value: String,
+        /// What is wrong with it.
+        source: CaError,
+    },
+    /// Both contract versions are configured.
+    #[error(
+        "invalid iaasNetworkProvider.serverUrl {0:?}: iaasNetworkProvider.service.name is set too; remove one of them"
+    )]
+    TwoGenerations(String),
+    /// Only contract version 1 is configured, which this client does not speak.
+    #[error(
+        "invalid iaasNetworkProvider.serverUrl {0:?}: contract version 1 is not supported; set iaasNetworkProvider.service instead"
+    )]
+    FirstGeneration(String),
+}
+
+impl Section {
+    /// Judges the settings; `None` when no provider is configured. `read` reads the CA file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first setting that can't be used.
+    pub fn validate(
+        &self,
+        read: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Option<ProviderConfig>, ConfigError> {
+        let ServiceSection {
+            name,
+            namespace,
+            port,
+        } = &self.service;
+        let explicit_url = (!self.url.is_empty()).then(|| self.url.clone());
+        let off = name.is_empty() && explicit_url.is_none();
+        match (off, self.server_url.is_empty()) {
+            (true, true) => return Ok(None),
+            (false, false) => return Err(ConfigError::TwoGenerations(self.server_url.clone())),
+            (true, false) => return Err(ConfigError::FirstGeneration(self.server_url.clone())),
+            (false, true) => {}
+        }
+        let timeout = timeout(&self.http_request_timeout)?;
+        for (key, value) in [("name", name), ("namespace", namespace)] {
+            let needed = !name.is_empty() || explicit_url.is_none();
+            if needed && !is_dns_label(value) {
+                let value = value.clone();
+                return Err(ConfigError::Label { key, value });
+            }
+        }
+        let port = u16::try_from(*port).ok().filter(|port| *port > 0);
+        Ok(Some(ProviderConfig {
+            name: name.clone(),
+            namespace: namespace.clone(),
+            port: port.ok_or(ConfigError::Port(self.service.port))?,
+            ca_file: ca_file(&self.tls.ca_file, read)?,
+            timeout,
+            exclude_report_nics: self.exclude_report_nics.clone(),
+            explicit_url,
+        }))
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, ConfigError> {
+    let text = if text.is_empty() {
+        DEFAULT_TIMEOUT
+    } else {
+        text
+    };
+    let parsed: GoDuration = text.parse().map_err(|source| ConfigError::Timeout {
+        value: text.to_owned(),
+        source,
+    })?;
+    let reason = if parsed >= STATIC_LIMIT {
+        format!("timeout {parsed} must be less than static limit {STATIC_LIMIT}")
+    } else if parsed >= CNI_CLIENT_TIMEOUT {
+        format!("timeout {parsed} must be less than CNI client timeout {CNI_CLIENT_TIMEOUT}")
+    } else {
+        match parsed.to_std() {
+            Some(timeout) if !timeout.is_zero() => return Ok(timeout),
+            _ => "timeout must be positive".to_owned(),
+        }
+    };
+    Err(ConfigError::TimeoutRange {
+        value: text.to_owned(),
+        reason,
+    })
+}
+
+fn ca_file(
+    text: &str,
+    read: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Option<PathBuf>, ConfigError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let value = || text.to_owned();
+    let path = PathBuf::from(text);
+    let bundle = read(&path).map_err(|source| ConfigError::CaFile {
+        value: value(),
+        source,
+    })?;
+    ca::certificates(&bundle).map_err(|source| ConfigError::Ca {
+        value: value(),
+        source,
+    })?;
+    Ok(Some(path))
+}
+
+/// RFC 1123 label: 1-63 of `a-z 0-9 -`, neither starting nor ending with `-`.
+fn is_dns_label(text: &str) -> bool {
+    let inside = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inside)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::chain;
+
+    const CA: &[u8] = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+    fn section(yaml: &str) -> Section {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    fn judged(yaml: &str) -> Result<Option<ProviderConfig>, String> {
+        let read = |path: &Path| match path.to_str().unwrap() {
+            "/ca" => Ok(CA.to_vec()),
+            "/empty" => Ok(Vec::new()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        };
+        section(yaml).validate(read).map_err(|error| chain(&error))
+    }
+
+    #[test]
+    fn without_a_name_there_is_no_provider_and_nothing_is_judged() {
+        for yaml in ["{}", "{httpRequestTimeout: abc, service: {port: 0}}"] {
+            assert_eq!(judged(yaml), Ok(None), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn usable_settings_are_taken_over() {
+        let yaml = "{service: {name: p, namespace: n, extra: 1}, tls: {caFile: /ca}, excludeReportNics: [eth0]}";
+        let config = judged(yaml).unwrap().unwrap();
+        assert_eq!(config.url(), "https://p.n.svc:8443");
+        assert_eq!(config.timeout, Duration::from_secs(50));
+        assert_eq!(config.ca_file.as_deref(), Some(Path::new("/ca")));
+        assert_eq!(config.exclude_report_nics, ["eth0"]);
+        for (text, milliseconds) in [("99s", 99_000), ("500ms", 500), ("1m39.999s", 99_999)] {
+            let yaml =
+                format!("{{service: {{name: p, namespace: n}}, httpRequestTimeout: {text}}}");
+            let config = judged(&yaml).unwrap().unwrap();
+            assert_eq!(
+                config.timeout,
+                Duration::from_millis(milliseconds),
+                "{text}"
+            );
+            assert_eq!(config.ca_file, None);
+        }
+    }
+
+    #[test]
+    fn an_explicit_url_needs_no_service() {
+        let config = judged("{url: 'http://127.0.0.1:8080'}").unwrap().unwrap();
+        assert_eq!(config.url(), "http://127.0.0.1:8080");
+        let both = "{url: 'https://10.0.0.9:8443', service: {name: p, namespace: n}}";
+        let config = judged(both).unwrap().unwrap();
+        assert_eq!(config.url(), "https://10.0.0.9:8443");
+        assert_eq!(config.server_name(), "p.n.svc");
+        assert!(judged("{url: 'http://127.0.0.1:8080', service: {name: P}}").is_err());
+    }
+
+    #[test]
+    #[rustfmt::skip] // a case a line
+    fn each_mistake_has_its_text() {
+        let timeout = "invalid iaasNetworkProvider.httpRequestTimeout";
+        let service = "invalid iaasNetworkProvider.service";
+        let ca = "invalid iaasNetworkProvider.tls.caFile";
+        let on = "name: p, namespace: n";
+        for (yaml, text) in [
+            (format!("{{service: {{{on}}}, httpRequestTimeout: abc}}"), format!(r#"{timeout} "abc": time: invalid duration "abc""#)),
+            (format!("{{service: {{{on}}}, httpRequestTimeout: 0s}}"), format!(r#"{timeout} "0s": timeout must be positive"#)),
+            (format!("{{service: {{{on}}}, httpRequestTimeout: -30s}}"), format!(r#"{timeout} "-30s": timeout must be positive"#)),
+            (format!("{{service: {{{on}}}, httpRequestTimeout: 2m}}"), format!(r#"{timeout} "2m": timeout 2m0s must be less than static limit 2m0s"#)),
+            (format!("{{service: {{{on}}}, httpRequestTimeout: 100s}}"), format!(r#"{timeout} "100s": timeout 1m40s must be less than CNI client timeout 1m40s"#)),
+            ("{service: {name: P, namespace: n}}".into(), format!(r#"{service}.name "P": not a DNS-1123 label"#)),
+            ("{service: {name: p}}".into(), format!(r#"{service}.namespace "": not a DNS-1123 label"#)),
+            ("{service: {name: p, namespace: n-}}".into(), format!(r#"{service}.namespace "n-": not a DNS-1123 label"#)),
+            (format!("{{service: {{{on}, port: 0}}}}"), format!("{service}.port 0: must be in 1-65535")),
+            (format!("{{service: {{{on}, port: 65536}}}}"), format!("{service}.port 65536: must be in 1-65535")),
+            (format!("{{service: {{{on}}}, tls: {{caFile: /gone}}}}"), format!(r#"{ca} "/gone": entity not found"#)),
+            (format!("{{service: {{{on}}}, tls: {{caFile: /empty}}}}"), format!(r#"{ca} "/empty": it holds no certificate"#)),
+        ] {
+            assert_eq!(judged(&yaml), Err(text), "{yaml}");
+        }
+        for yaml in ["{serverUrl: 'http://p'}", "{serverUrl: 'http://p', service: {name: p}}"] {
+            let text = judged(yaml).unwrap_err();
+            assert!(text.starts_with(r#"invalid iaasNetworkProvider.serverUrl "http://p": "#), "{text}");
+        }
+    }
+}

@@ -142,7 +142,14 @@ impl Admin {
     /// # Errors
     /// [`AdminError::Serve`].
     pub async fn serve(self, fabric: Arc<Fabric>) -> Result<(), AdminError> {
-        let router = router(fabric);
+        self.serve_routes(router(fabric)).await
+    }
+
+    /// As [`Self::serve`], with other routes.
+    ///
+    /// # Errors
+    /// [`AdminError::Serve`].
+    pub async fn serve_routes(self, router: Router) -> Result<(), AdminError> {
         let served = match self.listener {
             Listener::Tcp(listener) => axum::serve(listener, router).await,
             Listener::Unix(listener) => axum::serve(listener, router).await,

@@ -12,6 +12,7 @@ use provider_sim::admin::{Admin, AdminAddress};
 use provider_sim::fabric::ports::Sockets;
 use provider_sim::fabric::run::Running;
 use provider_sim::publish;
+use provider_sim::serve::{ServeArguments, Serving};
 use provider_sim::topology::Topology;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
@@ -28,6 +29,8 @@ struct Arguments {
 enum Command {
     /// Move frames between parent NICs and the gateway of a topology. Needs root.
     Fabric(FabricArguments),
+    /// Be the cloud and its provider: contract, pools' metadata and, with root, the fabric.
+    Serve(Box<ServeArguments>),
     /// Write once what a provider publishes of the topology's sub-ENIs into the pools' status.
     Publish(PublishArguments),
 }
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         .init();
     let ended = match Arguments::parse().command {
         Command::Fabric(arguments) => run(arguments),
+        Command::Serve(arguments) => run_serve(&arguments),
         Command::Publish(arguments) => run_publish(&arguments),
     };
     match ended {
@@ -100,6 +104,24 @@ async fn run(arguments: FabricArguments) -> anyhow::Result<()> {
     tokio::select! {
         served = admin.serve(fabric) => served?,
         () = running.wait() => anyhow::bail!("a wire of the fabric failed; see the log above"),
+        _ = terminated.recv() => info!("terminated"),
+        _ = interrupted.recv() => info!("interrupted"),
+    }
+    Ok(())
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn run_serve(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let mut serving = Serving::start(arguments).await?;
+    if let Some(path) = &arguments.ready_file {
+        write_whole(path, &format!("{}\n", serving.admin))
+            .with_context(|| format!("cannot write ready file {}", path.display()))?;
+    }
+    info!(admin = %serving.admin, "the provider is running");
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        ended = serving.wait() => ended?,
         _ = terminated.recv() => info!("terminated"),
         _ = interrupted.recv() => info!("interrupted"),
     }

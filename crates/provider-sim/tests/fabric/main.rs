@@ -2,6 +2,8 @@
 //! rules themselves are tables beside the code. Needs root; no 8021q.
 
 #[cfg(test)]
+mod cloud;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod process;

@@ -20,7 +20,7 @@ fn v4(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 16, 0, host)
 }
 
-fn arp_frame(source: Mac, packet: ArpPacket) -> Vec<u8> {
+pub(crate) fn arp_frame(source: Mac, packet: ArpPacket) -> Vec<u8> {
     build(Mac::BROADCAST, source, arp::ETHERTYPE, &packet.encode())
 }
 
@@ -35,7 +35,7 @@ fn ip_frame(source: Mac, destination: Mac, from: Ipv4Addr, to: Ipv4Addr) -> Vec<
     build(destination, source, 0x0800, &packet)
 }
 
-fn send(socket: &AsyncRaw, vlan: Option<u16>, frame: &[u8]) {
+pub(crate) fn send(socket: &AsyncRaw, vlan: Option<u16>, frame: &[u8]) {
     let tag = vlan.map(VlanTag::customer);
     socket.try_send(frame, tag, VnetHdr::default()).unwrap();
 }

@@ -1,0 +1,267 @@
+//! What the provider does for an allocate call: checks (P4) and a transaction that ends with all
+//! sub-ENIs bound or none (P3).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::json;
+use spiderpool_api::provider::{AllocateRequest, SubEniRequest};
+use spiderpool_api::value::Mac;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::cloud::{State, SubEni};
+use crate::engine::Wanted;
+use crate::pool::Pool;
+use crate::refusal::Refusal;
+use crate::service::{Service, World};
+
+/// One step to take back.
+enum Undo {
+    Delete(Mac),
+    Detach(Mac),
+}
+
+impl World {
+    /// Whether a request can be meant seriously; returns what it wants.
+    ///
+    /// # Errors
+    /// [`Refusal`] for the first thing that is wrong.
+    pub fn check(&self, request: &AllocateRequest) -> Result<Vec<Wanted>, Refusal> {
+        if request.node_name.is_empty() {
+            return Err(Refusal::invalid("nodeName must not be empty"));
+        }
+        if request.sub_eni_requests.is_empty() {
+            return Err(Refusal::invalid("subEniRequests must not be empty"));
+        }
+        let mut seen = BTreeSet::new();
+        let mut wanted = Vec::new();
+        for item in &request.sub_eni_requests {
+            let one = self.check_item(item, &request.node_name)?;
+            for ip in one.addresses() {
+                if !seen.insert(ip) {
+                    return Err(Refusal::invalid(format!("{ip} is requested twice")));
+                }
+            }
+            wanted.push(one);
+        }
+        Ok(wanted)
+    }
+
+    fn check_item(&self, item: &SubEniRequest, node: &str) -> Result<Wanted, Refusal> {
+        let parent = item.parent_nic_mac;
+        let v4 = item.ipv4_address.map(IpAddr::V4);
+        let v6 = item.ipv6_address.map(IpAddr::V6);
+        let Some(key) = v4.or(v6) else {
+            return Err(Refusal::invalid(
+                "a sub-ENI needs ipv4Address or ipv6Address",
+            ));
+        };
+        if v4.is_none() && !self.settings.allow_v6_only {
+            let message = "a sub-ENI needs an IPv4 address";
+            return Err(Refusal::new(400, "UnsupportedAddressFamily", message));
+        }
+        if self.cloud.node_of(parent) != Some(node) {
+            let message = format!("parent NIC {parent} does not belong to {node}");
+            return Err(Refusal::new(400, "ParentNicNotOnNode", message));
+        }
+        let subnet = item.subnet;
+        if !subnet.contains(&key) {
+            return Err(Refusal::invalid(format!("{key} is not in {subnet}")));
+        }
+        let known = self.cloud.subnet_of(key);
+        if known.is_none_or(|known| !known.contains(subnet.network())) {
+            let message = format!("no cloud subnet for {subnet}");
+            return Err(Refusal::new(404, "SubnetNotFound", message));
+        }
+        let named = if v4.is_some() {
+            &item.ipv4_pool_name
+        } else {
+            &item.ipv6_pool_name
+        };
+        let pool = self.pool_for(named.as_deref(), key)?;
+        if pool.node.as_deref().is_some_and(|of| of != node) {
+            let of = pool.node.as_deref().unwrap_or_default();
+            let message = format!("pool {} belongs to node {of}", pool.name);
+            return Err(Refusal::new(409, "PoolMismatch", message));
+        }
+        self.check_pair(item, pool)?;
+        Ok(Wanted {
+            ipv4: item.ipv4_address,
+            ipv6: item.ipv6_address,
+            pool: pool.name.clone(),
+            parent,
+        })
+    }
+
+    fn pool_for(&self, name: Option<&str>, ip: IpAddr) -> Result<&Pool, Refusal> {
+        let pools = &self.memory.pools;
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            let found = pools.values().find(|pool| pool.addresses.contains(ip));
+            return found
+                .ok_or_else(|| Refusal::new(404, "AddressNotFound", format!("{ip} is unknown")));
+        };
+        let pool = pools
+            .get(name)
+            .ok_or_else(|| Refusal::new(404, "PoolNotFound", format!("pool {name} is unknown")))?;
+        if pool.addresses.contains(ip) {
+            return Ok(pool);
+        }
+        let message = format!("{ip} does not belong to pool {name}");
+        Err(Refusal::new(409, "PoolMismatch", message))
+    }
+
+    /// Whether the two addresses of an item are partners, by their pools and by what exists.
+    fn check_pair(&self, item: &SubEniRequest, pool: &Pool) -> Result<(), Refusal> {
+        let (Some(v4), Some(v6)) = (item.ipv4_address, item.ipv6_address) else {
+            return Ok(());
+        };
+        let mismatch = |message: String| Refusal::new(400, "PairMismatch", message);
+        if let Some(named) = &item.ipv6_pool_name
+            && pool.pair.as_ref() != Some(named)
+        {
+            let message = format!("pool {named} is not the partner of pool {}", pool.name);
+            return Err(mismatch(message));
+        }
+        let sibling = pool
+            .pair
+            .as_ref()
+            .and_then(|pair| self.memory.pools.get(pair));
+        if sibling.is_some_and(|sibling| !sibling.addresses.contains(v6.into())) {
+            return Err(mismatch(format!(
+                "{v6} does not belong to the partner of pool {}",
+                pool.name
+            )));
+        }
+        let expected = self.memory.find(v4.into()).and_then(|sub_eni| sub_eni.ipv6);
+        let holder = self.memory.find(v6.into()).and_then(|sub_eni| sub_eni.ipv4);
+        match (expected, holder) {
+            (Some(expected), _) if expected != v6 => {
+                let details = json!({ "ipv4Address": v4, "expectedIPv6Address": expected });
+                Err(mismatch(format!("{v6} is not the partner of {v4}")).with(details))
+            }
+            (None, Some(holder)) if holder != v4 => Err(mismatch(format!(
+                "{v6} is the partner of {holder}, not of {v4}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Service {
+    /// Binds all, or undoes what it did. Runs to its end even when nobody waits any more: the
+    /// sub-ENIs are idle cache then.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the first item that failed.
+    pub async fn bind_all(
+        self: Arc<Self>,
+        request: AllocateRequest,
+    ) -> Result<Vec<SubEni>, Refusal> {
+        let limit = self.with(|world| world.settings.transaction_timeout());
+        let deadline = Instant::now() + limit;
+        let wanted = self.with(|world| world.check(&request))?;
+        let addresses = wanted.iter().flat_map(Wanted::addresses).collect();
+        let _turns = self.locks.lock(&addresses).await;
+        // somebody may have paired, moved or removed them meanwhile
+        let wanted = self.with(|world| world.check(&request))?;
+        let mut bound = Vec::with_capacity(wanted.len());
+        let mut undo = Vec::new();
+        for one in &wanted {
+            match self.bind_one(one, Some(deadline), &mut undo).await {
+                Ok(sub_eni) => bound.push(sub_eni),
+                Err(refusal) => {
+                    self.undo(undo).await;
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(bound)
+    }
+
+    async fn bind_one(
+        &self,
+        wanted: &Wanted,
+        by: Option<Instant>,
+        undo: &mut Vec<Undo>,
+    ) -> Result<SubEni, Refusal> {
+        let key = wanted.key().ok_or_else(|| Refusal::invalid("no address"))?;
+        let mut known = self.with(|world| world.memory.find(key).cloned());
+        if let Some(found) = known.as_ref().filter(|found| found.pool != wanted.pool) {
+            let message = format!("{key} belongs to pool {}", found.pool);
+            return Err(Refusal::new(409, "PoolMismatch", message));
+        }
+        if let Some(found) = &known
+            && found.ipv6.is_none()
+            && wanted.ipv6.is_some()
+        {
+            // made when nobody asked for the partner; a sub-ENI cannot get one later
+            self.tear_down(found.mac, by).await?;
+            known = None;
+        }
+        let mac = match known {
+            None => {
+                let mac = self.create(wanted, by).await?;
+                undo.push(Undo::Delete(mac));
+                mac
+            }
+            Some(found) => match found.state {
+                State::Bound(at) if at.parent == wanted.parent => return Ok(found),
+                State::Bound(_) => {
+                    // a moved sub-ENI is not moved back: its old VLAN is gone for good
+                    self.detach(found.mac, by).await?;
+                    found.mac
+                }
+                _ => found.mac,
+            },
+        };
+        self.make_room(wanted.parent).await;
+        self.attach(mac, wanted.parent, by).await?;
+        undo.push(Undo::Detach(mac));
+        let bound = self.with(|world| world.memory.find(key).cloned());
+        bound
+            .ok_or_else(|| Refusal::new(500, "Internal", format!("state of {key} is inconsistent")))
+    }
+
+    /// Binds one outside of a call, or undoes what it did.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the cloud.
+    pub async fn bind_alone(&self, wanted: &Wanted) -> Result<SubEni, Refusal> {
+        let _turns = self.locks.lock(&wanted.addresses()).await;
+        let mut undo = Vec::new();
+        let bound = self.bind_one(wanted, None, &mut undo).await;
+        if bound.is_err() {
+            self.undo(undo).await;
+        }
+        bound
+    }
+
+    /// Newest step first. What cannot be undone stays as idle cache.
+    async fn undo(&self, steps: Vec<Undo>) {
+        for step in steps.into_iter().rev() {
+            let undone = match step {
+                Undo::Delete(mac) => self.delete(mac, None).await,
+                Undo::Detach(mac) => self.detach(mac, None).await,
+            };
+            if let Err(cause) = undone {
+                warn!(%cause, "a step of a failed allocation is not undone");
+            }
+        }
+    }
+
+    /// Detaches and removes a sub-ENI, from wherever it is.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the cloud.
+    pub async fn tear_down(&self, mac: Mac, by: Option<Instant>) -> Result<(), Refusal> {
+        let state = self.with(|world| world.cloud.get(mac).map(|sub_eni| sub_eni.state));
+        match state {
+            None => return Ok(()),
+            Some(State::Bound(_)) => self.detach(mac, by).await?,
+            Some(_) => {}
+        }
+        self.delete(mac, by).await
+    }
+}

@@ -1,0 +1,211 @@
+//! The operator's side of the provider (spec iaas 15.4), beside the fabric's in [`crate::admin`].
+//! Shows and changes the simulation; no authentication, so for loopback only.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::bucket::{Bucket, Rate};
+use crate::cloud::{Saved, SubEni};
+use crate::faults::Fault;
+use crate::records::Record;
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::settings::Latency;
+use crate::topology::Topology;
+
+type Shared = State<Arc<Service>>;
+
+/// What the provider knows of one address, for anybody who may call it.
+pub fn diagnostics(service: Arc<Service>) -> Router {
+    Router::new()
+        .route(
+            "/v1/apis/network.iaas.io/status/ips-cache/{ip}",
+            get(show_address),
+        )
+        .with_state(service)
+}
+
+/// The operator's routes but `/healthz`.
+pub fn router(service: Arc<Service>) -> Router {
+    let routes = Router::new()
+        .route("/records", get(show_records))
+        .route("/reset", post(reset))
+        .route("/admin/sub-enis", get(show_sub_enis))
+        .route("/admin/cloud-calls", get(show_cloud_calls))
+        .route("/admin/settings", get(show_settings))
+        .route("/admin/faults", get(show_faults).post(replace_faults))
+        .route("/admin/rate-limit", post(replace_rate))
+        .route("/admin/latency", post(replace_latency))
+        .route("/admin/topology", put(replace_topology))
+        .route("/admin/flush", post(flush))
+        .route("/admin/prewarm", post(prewarm))
+        .route("/admin/crash", post(crash))
+        .route("/admin/wipe-cloud", post(wipe_cloud))
+        .route("/admin/audit", get(audit))
+        .with_state(Arc::clone(&service));
+    routes.merge(diagnostics(service))
+}
+
+async fn show_address(
+    State(service): Shared,
+    Path(text): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    let ip: IpAddr = text
+        .parse()
+        .map_err(|_| Refusal::invalid(format!("{text:?} is no IP address")))?;
+    let entry = service.with(|world| {
+        let sub_eni = world.memory.find(ip)?;
+        let at = sub_eni.state.attachment();
+        let node = at.and_then(|at| world.cloud.node_of(at.parent));
+        let subnet = world
+            .memory
+            .pools
+            .get(&sub_eni.pool)
+            .map(|pool| pool.subnet);
+        Some(json!({
+            "ipAddress": ip,
+            "nodeName": node.unwrap_or_default(),
+            "parentNicMac": at.map(|at| at.parent),
+            "subnet": subnet,
+            "mac": sub_eni.mac,
+            "vlanID": at.map(|at| at.vlan),
+        }))
+    });
+    let unknown = || Refusal::new(404, "AddressNotFound", format!("{ip} is unknown"));
+    entry
+        .map(|entry| Json(json!({ "entry": entry })))
+        .ok_or_else(unknown)
+}
+
+async fn show_records(State(service): Shared) -> Json<Vec<Record>> {
+    Json(service.records.all())
+}
+
+async fn reset(State(service): Shared) -> StatusCode {
+    service.reset();
+    StatusCode::NO_CONTENT
+}
+
+async fn show_sub_enis(State(service): Shared) -> Json<Vec<SubEni>> {
+    Json(service.with(|world| world.cloud.sub_enis().cloned().collect()))
+}
+
+async fn show_cloud_calls(State(service): Shared) -> Json<Value> {
+    Json(service.with(|world| json!(world.cloud.calls())))
+}
+
+async fn show_settings(State(service): Shared) -> Json<Value> {
+    let now = service.now();
+    Json(service.with(|world| {
+        let tokens = world.bucket.level(now);
+        json!({ "settings": world.settings, "tokens": tokens })
+    }))
+}
+
+async fn show_faults(State(service): Shared) -> Json<Vec<Fault>> {
+    Json(service.with(|world| world.faults.rules().to_vec()))
+}
+
+async fn replace_faults(State(service): Shared, Json(rules): Json<Vec<Fault>>) -> StatusCode {
+    // through `change`: what the fabric forwards depends on them
+    service.change(|world| world.faults.replace(rules));
+    service.changed.notify_one();
+    StatusCode::NO_CONTENT
+}
+
+async fn replace_rate(
+    State(service): Shared,
+    Json(rate): Json<Rate>,
+) -> Result<StatusCode, Refusal> {
+    if !(rate.qps > 0.0 && rate.burst >= 1.0) {
+        return Err(Refusal::invalid("qps must be above 0 and burst at least 1"));
+    }
+    service.with(|world| {
+        world.settings.rate = rate;
+        world.bucket = Bucket::new(rate);
+    });
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn replace_latency(State(service): Shared, Json(latency): Json<Latency>) -> StatusCode {
+    service.with(|world| world.settings.latency = latency);
+    StatusCode::NO_CONTENT
+}
+
+/// Nodes, parents, limits, subnets and pools; sub-ENIs stay. The fabric's wires cannot change.
+async fn replace_topology(
+    State(service): Shared,
+    Json(topology): Json<Topology>,
+) -> Result<StatusCode, Refusal> {
+    if service.fabric.is_some() {
+        let message = "the fabric's wires are those of the start; restart with another topology";
+        return Err(Refusal::new(409, "InvalidRequest", message));
+    }
+    service.change(|world| {
+        for sub_eni in world.cloud.sub_enis() {
+            let Some(at) = sub_eni.state.attachment() else {
+                continue;
+            };
+            if !topology
+                .parents
+                .iter()
+                .any(|parent| parent.mac == at.parent)
+            {
+                let message = format!("sub-ENI {} hangs on {}", sub_eni.mac, at.parent);
+                return Err(Refusal::new(409, "InvalidRequest", message));
+            }
+        }
+        world.rewire(topology);
+        Ok(())
+    })?;
+    service.update_pools(|_| ());
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn flush(State(service): Shared) -> Response {
+    if service.flush().await {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    Refusal::new(502, "Internal", "a pool was not published; see the log").into_response()
+}
+
+async fn prewarm(State(service): Shared) -> StatusCode {
+    service.prewarm().await;
+    service.flush().await;
+    StatusCode::NO_CONTENT
+}
+
+async fn crash(State(service): Shared) -> StatusCode {
+    service.restart_memory();
+    StatusCode::NO_CONTENT
+}
+
+/// All sub-ENIs are gone, and the provider has not noticed until it restarts.
+async fn wipe_cloud(State(service): Shared) -> StatusCode {
+    let now = service.now();
+    service.change(|world| world.cloud.restore(Saved::default(), now));
+    StatusCode::NO_CONTENT
+}
+
+/// Empty: all is well. Waits for what is under way to settle, a few seconds at most, because a
+/// call whose caller left goes on by itself.
+async fn audit(State(service): Shared) -> Json<Vec<String>> {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let found = service.audit().await;
+        if found.is_empty() || Instant::now() > deadline {
+            return Json(found);
+        }
+        tokio::time::sleep(SETTLE / 50).await;
+    }
+}
+
+const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,179 @@
+//! Makes the sub-ENIs of prewarm pools ahead of demand and removes what no pool has any more (P9).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use spiderpool_api::value::Mac;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::cloud::{State, SubEni};
+use crate::engine::Wanted;
+use crate::pool::Pool;
+use crate::service::{Service, World};
+
+/// Before another try for addresses the cloud refused.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What a pool lacks.
+struct Work {
+    pool: String,
+    /// Its generation and its sibling's.
+    generations: (i64, Option<i64>),
+    missing: Vec<Wanted>,
+}
+
+impl Service {
+    /// Follows the pools. Never ends.
+    pub async fn prewarm_forever(&self) {
+        loop {
+            let lacking = self.with(|world| !world.memory.lacking.is_empty());
+            let retry = async {
+                if lacking {
+                    sleep(RETRY).await;
+                } else {
+                    std::future::pending().await
+                }
+            };
+            tokio::select! {
+                () = self.pools_changed.notified() => {}
+                () = retry => {}
+            }
+            self.prewarm().await;
+        }
+    }
+
+    /// One pass over all pools; ends when each address was tried.
+    pub async fn prewarm(&self) {
+        let surplus = self.with(|world| world.surplus());
+        self.remove_surplus(surplus).await;
+        let names = self.with(|world| world.memory.pools.keys().cloned().collect::<Vec<_>>());
+        for name in names {
+            let Some(work) = self.with(|world| world.work(&name)) else {
+                continue;
+            };
+            let width = self.with(|world| world.settings.prewarm_concurrency.max(1));
+            let made = work
+                .missing
+                .into_iter()
+                .map(|wanted| self.prewarm_one(wanted));
+            let made: Vec<bool> = stream::iter(made).buffer_unordered(width).collect().await;
+            let complete = made.iter().all(|made| *made);
+            info!(pool = work.pool, tried = made.len(), complete, "prewarmed");
+            self.with(|world| {
+                let memory = &mut world.memory;
+                memory.prewarmed.insert(work.pool.clone(), work.generations);
+                if complete {
+                    memory.lacking.remove(&work.pool);
+                } else {
+                    memory.lacking.insert(work.pool);
+                }
+            });
+            self.changed.notify_one();
+        }
+    }
+
+    async fn prewarm_one(&self, wanted: Wanted) -> bool {
+        let bound = self.bind_alone(&wanted).await;
+        if let Err(cause) = &bound {
+            warn!(pool = wanted.pool, ip = ?wanted.key(), %cause, "a sub-ENI is not prewarmed");
+        }
+        bound.is_ok()
+    }
+}
+
+impl World {
+    /// What a pool lacks; `None` when it is no prewarm pool, cannot be served yet, or is done.
+    fn work(&self, name: &str) -> Option<Work> {
+        let memory = &self.memory;
+        let pool = memory.pools.get(name)?;
+        let node = pool.node.as_deref()?;
+        if pool.is_sibling() {
+            return None;
+        }
+        let sibling = match &pool.pair {
+            Some(pair) => Some(memory.pools.get(pair)?),
+            None => None,
+        };
+        let parent = self.parent_of(pool, node)?;
+        let generations = (pool.generation, sibling.map(|sibling| sibling.generation));
+        if memory.prewarmed.get(name) == Some(&generations) && !memory.lacking.contains(name) {
+            return None;
+        }
+        Some(Work {
+            pool: name.to_owned(),
+            generations,
+            missing: self.missing(pool, sibling, parent),
+        })
+    }
+
+    /// The parent NIC the agent named, if the topology has it on that node; without an agent to
+    /// name one, the node's first.
+    fn parent_of(&self, pool: &Pool, node: &str) -> Option<Mac> {
+        let mut parents = self
+            .topology
+            .parents
+            .iter()
+            .filter(|parent| parent.node == node);
+        let from_topology = self
+            .topology
+            .pools
+            .iter()
+            .any(|spec| spec.name == pool.name);
+        match pool.parent {
+            Some(mac) => parents.find(|parent| parent.mac == mac),
+            None if from_topology => parents.next(),
+            None => None,
+        }
+        .map(|parent| parent.mac)
+    }
+
+    fn missing(&self, pool: &Pool, sibling: Option<&Pool>, parent: Mac) -> Vec<Wanted> {
+        let mut taken = BTreeSet::new();
+        let mut missing = Vec::new();
+        for ip in pool.addresses.iter() {
+            let IpAddr::V4(ipv4) = ip else {
+                continue;
+            };
+            let known = self.memory.find(ip);
+            let bound =
+                |sub_eni: &SubEni| matches!(sub_eni.state, State::Bound(at) if at.parent == parent);
+            if known.is_some_and(bound) {
+                continue;
+            }
+            let ipv6 = match (known.and_then(|sub_eni| sub_eni.ipv6), sibling) {
+                (Some(ipv6), _) => Some(ipv6),
+                (None, Some(sibling)) => {
+                    let Some(free) = self.memory.free_partner(sibling, &taken) else {
+                        continue;
+                    };
+                    taken.insert(free);
+                    Some(free)
+                }
+                (None, None) => None,
+            };
+            missing.push(Wanted {
+                ipv4: Some(ipv4),
+                ipv6,
+                pool: pool.name.clone(),
+                parent,
+            });
+        }
+        missing
+    }
+
+    /// Unclaimed sub-ENIs whose address their pool no longer has.
+    fn surplus(&self) -> Vec<SubEni> {
+        let surplus = self.memory.all().filter(|sub_eni| {
+            let pool = self.memory.pools.get(&sub_eni.pool);
+            let (Some(pool), Some(key)) = (pool, sub_eni.address()) else {
+                return false;
+            };
+            !pool.addresses.contains(key) && !pool.claims.contains_key(&key)
+        });
+        surplus.cloned().collect()
+    }
+}

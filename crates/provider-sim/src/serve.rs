@@ -1,0 +1,238 @@
+//! `provider-sim serve`: the cloud as a process. Puts the parts together and stops them.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use spiderpool_netops::netns::Netns;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::admin::{self, Admin, AdminAddress};
+use crate::console;
+use crate::contract;
+use crate::fabric::ports::Sockets;
+use crate::fabric::run::Running;
+use crate::publish;
+use crate::publisher::{self, Publisher, chain};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::settings::Settings;
+use crate::tls::Tls;
+use crate::topology::Topology;
+
+/// What `serve` is told.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ServeArguments {
+    /// Nodes, subnets, sub-ENIs and, without an API server, pools (YAML).
+    #[arg(long, value_name = "FILE")]
+    pub topology: PathBuf,
+    /// API server whose pools are served and published; without it only the topology's pools.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the contract is served without TLS.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Where the contract is served with TLS.
+    #[arg(long, value_name = "ADDRESS", requires = "tls_ca_file")]
+    pub tls_listen: Option<SocketAddr>,
+    /// File to write the certificate of the CA to that TLS clients verify by.
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca_file: Option<PathBuf>,
+    /// Host name or address in the TLS certificate; may be given several times.
+    #[arg(long, value_name = "NAME", default_values = ["localhost", "127.0.0.1", "iaas-network-provider.iaas-network-provider-system.svc"])]
+    pub tls_name: Vec<String>,
+    /// Where the administration listens: loopback address, unix:PATH, or 0 for nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    pub admin: AdminAddress,
+    /// Move frames between parent NICs and gateway as the cloud has them bound. Needs root.
+    #[arg(long)]
+    pub fabric: bool,
+    /// Network namespace the fabric's ends of the wires are in, instead of the process's own.
+    #[arg(long, value_name = "PATH", requires = "fabric")]
+    pub fabric_netns: Option<PathBuf>,
+    /// Rates, timeouts and latencies (YAML).
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+    /// File the cloud's state is kept in over restarts.
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// File to write the administration's address to once everything listens.
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+}
+
+/// Everything bound and started; dropping it stops it.
+#[derive(Debug)]
+pub struct Serving {
+    /// The provider.
+    pub service: Arc<Service>,
+    /// Where the contract is served.
+    pub contract: SocketAddr,
+    /// Where the contract is served with TLS.
+    pub tls: Option<SocketAddr>,
+    /// Where the administration listens.
+    pub admin: AdminAddress,
+    fabric: Option<Running>,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl Serving {
+    /// Binds and starts all parts on the runtime of the caller.
+    ///
+    /// # Errors
+    /// The first part that cannot start, by name.
+    pub async fn start(arguments: &ServeArguments) -> anyhow::Result<Self> {
+        let topology = Topology::read(&arguments.topology)?;
+        let settings = read_settings(arguments.settings.as_deref())?;
+        let client = match &arguments.kubeconfig {
+            Some(path) => Some(publish::connect(path).await?),
+            None => None,
+        };
+        let fabric = if arguments.fabric {
+            let sockets = open_wires(&topology, arguments.fabric_netns.as_deref())?;
+            // the bindings come from the cloud, which may remember others
+            let bare = Topology {
+                bindings: Vec::new(),
+                ..topology.clone()
+            };
+            Some(Running::start(bare, sockets)?)
+        } else {
+            None
+        };
+        let frames = fabric.as_ref().map(|running| Arc::clone(&running.fabric));
+        let publisher = client.clone().map(Publisher::new);
+        let state = arguments.state.clone();
+        let service = Service::new(topology, settings, frames, state, publisher)?;
+        let mut tasks = JoinSet::new();
+        if let Some(client) = client {
+            follow(&service, client, &mut tasks);
+        }
+        let prewarming = Arc::clone(&service);
+        tasks.spawn(async move {
+            prewarming.prewarm_forever().await;
+            Ok(())
+        });
+        service.pools_changed.notify_one();
+        let mut serving = Self {
+            service,
+            contract: arguments.listen,
+            tls: None,
+            admin: arguments.admin.clone(),
+            fabric,
+            tasks,
+        };
+        serving.listen(arguments).await?;
+        Ok(serving)
+    }
+
+    async fn listen(&mut self, arguments: &ServeArguments) -> anyhow::Result<()> {
+        let service = &self.service;
+        let contract = contract::router(Arc::clone(service));
+        let contract = contract.merge(console::diagnostics(Arc::clone(service)));
+        let mut tls = None;
+        if let (Some(listen), Some(ca_file)) = (arguments.tls_listen, &arguments.tls_ca_file) {
+            let server = Arc::new(Tls::new(arguments.tls_name.clone(), ca_file.clone())?);
+            let (listener, address) = bind(listen).await?;
+            self.tls = Some(address);
+            tls = Some(Arc::clone(&server));
+            let router = contract.clone();
+            self.tasks
+                .spawn(async move { Ok(server.serve(listener, router).await?) });
+        }
+        let (listener, address) = bind(arguments.listen).await?;
+        self.contract = address;
+        self.tasks
+            .spawn(async move { Ok(axum::serve(listener, contract).await?) });
+        let admin = Admin::bind(arguments.admin.clone()).await?;
+        self.admin = admin.address().clone();
+        let routes = self.admin_routes(tls);
+        self.tasks
+            .spawn(async move { Ok(admin.serve_routes(routes).await?) });
+        Ok(())
+    }
+
+    fn admin_routes(&self, tls: Option<Arc<Tls>>) -> Router {
+        let routes = console::router(Arc::clone(&self.service));
+        let routes = match &self.fabric {
+            Some(running) => routes.merge(admin::router(Arc::clone(&running.fabric))),
+            None => routes.route("/healthz", get(|| async { "ok\n" })),
+        };
+        let rotate = move || async move {
+            let none = || Refusal::new(409, "InvalidRequest", "there is no TLS listener");
+            let failed = |error| Refusal::new(500, "Internal", chain(&error));
+            tls.ok_or_else(none)?.rotate().map_err(failed)?;
+            Ok::<_, Refusal>(StatusCode::NO_CONTENT)
+        };
+        routes.route("/admin/rotate-ca", post(rotate))
+    }
+
+    /// Returns when a part has ended, which none does by itself.
+    ///
+    /// # Errors
+    /// What broke.
+    pub async fn wait(&mut self) -> anyhow::Result<()> {
+        let Self { fabric, tasks, .. } = self;
+        let frames = async {
+            match fabric {
+                Some(running) => running.wait().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = frames => anyhow::bail!("a wire of the fabric failed; see the log above"),
+            Some(ended) = tasks.join_next() => ended.context("a task of the provider panicked")?,
+        }
+    }
+}
+
+/// The wires keep the namespace they were opened in; the process stays where it is.
+fn open_wires(topology: &Topology, netns: Option<&Path>) -> anyhow::Result<Sockets> {
+    match netns {
+        None => Ok(Sockets::open(topology)?),
+        Some(path) => Ok(Netns::open(path)?.run(|| Sockets::open(topology))??),
+    }
+}
+
+/// Follows the pools of an API server and publishes there.
+fn follow(service: &Arc<Service>, client: kube::Client, tasks: &mut JoinSet<anyhow::Result<()>>) {
+    let (watching, publishing) = (Arc::clone(service), Arc::clone(service));
+    tasks.spawn(async move {
+        watching.watch_pools(publisher::pools(client)).await;
+        Ok(())
+    });
+    tasks.spawn(async move {
+        publishing.publish_forever().await;
+        Ok(())
+    });
+}
+
+async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let bound = async {
+        let listener = TcpListener::bind(listen).await?;
+        let address = listener.local_addr()?;
+        Ok::<_, io::Error>((listener, address))
+    };
+    let (listener, address) = bound
+        .await
+        .with_context(|| format!("cannot listen at {listen}"))?;
+    info!(%address, "the contract is served");
+    Ok((listener, address))
+}
+
+fn read_settings(path: Option<&Path>) -> anyhow::Result<Settings> {
+    let Some(path) = path else {
+        return Ok(Settings::default());
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read settings {}", path.display()))?;
+    serde_saphyr::from_str(&text)
+        .with_context(|| format!("settings {} are not valid", path.display()))
+}

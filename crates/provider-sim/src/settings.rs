@@ -1,0 +1,122 @@
+//! Numbers of the simulated provider; the defaults are those of spec iaas 15.2.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::Rate;
+use crate::cloud::Operation;
+
+/// All of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Settings {
+    /// Longest wait for a token, milliseconds.
+    pub queue_timeout_ms: u64,
+    /// Longest cloud work of one call, milliseconds.
+    pub transaction_timeout_ms: u64,
+    /// Rate of calls.
+    pub rate: Rate,
+    /// Time of the cloud's operations.
+    pub latency: Latency,
+    /// Between a change and its publication in a global pool, milliseconds.
+    pub flush_ms: u64,
+    /// Whether a call without the budget header is refused.
+    pub require_timeout_header: bool,
+    /// Whether a call with too small a budget is refused.
+    pub budget_check: bool,
+    /// Whether a release is answered only when it is done.
+    pub sync_release: bool,
+    /// What becomes of a released sub-ENI of a prewarm pool.
+    pub release_policy: ReleasePolicy,
+    /// Whether a sub-ENI may have only an IPv6 address.
+    pub allow_v6_only: bool,
+    /// Sub-ENIs made at a time for a prewarm pool.
+    pub prewarm_concurrency: usize,
+    /// Seed of MACs, VLANs and jitter.
+    pub seed: u64,
+}
+
+/// Mean times, milliseconds, each ±20 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Latency {
+    /// Create.
+    pub create_ms: u64,
+    /// Attach.
+    pub attach_ms: u64,
+    /// Detach.
+    pub detach_ms: u64,
+    /// Delete.
+    pub delete_ms: u64,
+}
+
+/// What becomes of a released sub-ENI of a prewarm pool (P10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReleasePolicy {
+    /// It stays as it is.
+    Keep,
+    /// Its entry is withdrawn before the answer; then it is torn down and made anew.
+    Recycle,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self {
+            create_ms: 800,
+            attach_ms: 400,
+            detach_ms: 400,
+            delete_ms: 200,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            queue_timeout_ms: 30_000,
+            transaction_timeout_ms: 16_000,
+            rate: Rate {
+                qps: 2.0,
+                burst: 10.0,
+            },
+            latency: Latency::default(),
+            flush_ms: 500,
+            require_timeout_header: true,
+            budget_check: true,
+            sync_release: false,
+            release_policy: ReleasePolicy::Keep,
+            allow_v6_only: false,
+            prewarm_concurrency: 8,
+            seed: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// The longest a call may wait for a token.
+    #[must_use]
+    pub const fn queue_timeout(&self) -> Duration {
+        Duration::from_millis(self.queue_timeout_ms)
+    }
+
+    /// The longest cloud work of one call.
+    #[must_use]
+    pub const fn transaction_timeout(&self) -> Duration {
+        Duration::from_millis(self.transaction_timeout_ms)
+    }
+}
+
+impl Latency {
+    /// Mean time of an operation.
+    #[must_use]
+    pub const fn of(&self, operation: Operation) -> Duration {
+        Duration::from_millis(match operation {
+            Operation::Create => self.create_ms,
+            Operation::Attach => self.attach_ms,
+            Operation::Detach => self.detach_ms,
+            Operation::Delete => self.delete_ms,
+        })
+    }
+}

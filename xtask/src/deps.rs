@@ -11,6 +11,7 @@ use crate::{cargo, licence, term};
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("spiderpool-api", &[]),
     ("spiderpool-ipam", &["spiderpool-api"]),
+    ("spiderpool-iaas", &["spiderpool-api"]),
     ("spiderpool-netops", &["spiderpool-api"]),
     (
         "spiderpool-embedded-api",
@@ -22,11 +23,14 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         &[
             "spiderpool-api",
             "spiderpool-ipam",
+            "spiderpool-iaas",
             "spiderpool-netops",
             "spiderpool-controller",
             "spiderpool-embedded-api",
+            "spiderpool-ebpf-common",
         ],
     ),
+    ("spiderpool-ebpf-common", &[]),
     ("spiderpoolctl", &["spiderpool-api", "spiderpool-ipam"]),
     (
         "spiderpool-controller",

@@ -12,6 +12,7 @@ mod demo_driver;
 mod demo_report;
 mod demo_table;
 mod deps;
+mod ebpf;
 mod kernel_probe;
 mod licence;
 mod lines;
@@ -48,6 +49,8 @@ enum Task {
     Lines,
     /// Dependency directions, banned crates, licences.
     Deps,
+    /// Build the observer's programs, or check the committed object.
+    Ebpf(ebpf::EbpfArgs),
     /// Measure the figures the design promises.
     Bench(bench::BenchArgs),
     /// The demo itself, where it runs: natively or in the guest.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::Checks => ok(checks::fmt().and_then(|()| checks::clippy())),
         Task::Lines => ok(lines::check()),
         Task::Deps => ok(deps::check()),
+        Task::Ebpf(args) => ok(ebpf::run(&args)),
         Task::Bench(args) => bench::run(&args),
         Task::DemoDriver(options) => ok(demo_driver::main(&options)),
     };

@@ -8,6 +8,7 @@ use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniCommand;
 use spiderpool_api::cni_conf::CniArgs;
 use spiderpool_api::value::IfName;
+use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +20,10 @@ use crate::flow::call::{Call, Limits, NicCall};
 use crate::flow::error::{Failure, FlowError};
 use crate::flow::identity::named_by;
 use crate::flow::memory::Memory;
+use crate::flow::pending::Pending;
 use crate::locks::KeyedLocks;
 use crate::nic::NicOps;
+use crate::observer::ObserverOps;
 use crate::paths::Paths;
 use crate::spool::{Replay, Spool};
 use crate::store::{StandalonePod, Store};
@@ -73,6 +76,10 @@ pub struct Seams {
     pub store: Arc<dyn Store>,
     /// The kernel.
     pub nic: Arc<dyn NicOps>,
+    /// Who binds sub-ENIs on demand; `None`: only what is ready is given out.
+    pub provider: Option<Arc<dyn Provider>>,
+    /// Who counts the frames of sub-ENIs.
+    pub observer: Arc<dyn ObserverOps>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
     /// Random waits.
@@ -84,12 +91,18 @@ pub struct Agent {
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) nic: Arc<dyn NicOps>,
+    pub(crate) provider: Option<Arc<dyn Provider>>,
+    pub(crate) observer: Arc<dyn ObserverOps>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) jitter: Arc<Jitter>,
     pub(crate) attachments: Attachments,
     pub(crate) writers: Writers,
     pub(crate) locks: KeyedLocks<(String, IfName)>,
+    pub(crate) releases: KeyedLocks<String>,
+    pub(crate) pending: Pending,
     pub(crate) memory: Memory,
+    /// Who we are in release markers: unique for each start of a process.
+    pub(crate) actor: String,
     spool: Spool,
     tasks: TaskTracker,
 }
@@ -106,16 +119,22 @@ impl Agent {
             Arc::clone(&seams.jitter),
             tasks.clone(),
         );
+        let started = seams.clock.wall().as_nanosecond();
         Ok(Self {
+            actor: format!("agent/{}/{}/{started}", settings.node, std::process::id()),
             settings,
             attachments: Attachments::open(&paths.attachments_dir())?,
             spool: Spool::new(paths.spool_dir()),
             store: seams.store,
             nic: seams.nic,
+            provider: seams.provider,
+            observer: seams.observer,
             clock: seams.clock,
             jitter: seams.jitter,
             writers,
             locks: KeyedLocks::default(),
+            releases: KeyedLocks::default(),
+            pending: Pending::default(),
             memory: Memory::default(),
             tasks,
         })

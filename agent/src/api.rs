@@ -4,6 +4,8 @@
 //! Decides nothing: every call goes to `flow`.
 
 mod cni;
+mod listener;
+mod observer;
 pub mod socket;
 
 use std::sync::Arc;
@@ -11,39 +13,31 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use spiderpool_api::names;
+use spiderpool_api::{names, observer_v1};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use socket::{Socket, SocketError};
+use socket::Socket;
 
-/// Largest request body: a GC of a full node with its `valid-attachments` is far below.
-const MAX_BODY: usize = 4 << 20;
+/// Largest request body. The plugin takes 8 MiB of configuration; what it takes must be read here,
+/// or its caller hears of a connection cut off instead of the reason.
+const MAX_BODY: usize = 16 << 20;
 
 /// The routes.
 pub fn router(agent: Arc<Agent>) -> Router {
     Router::new()
         .route(names::ROUTE_CNI, post(cni::call))
         .route(names::ROUTE_HEALTHY, get(healthy))
+        .route(observer_v1::ROUTE_SUBENI, get(observer::sub_eni))
+        .route(observer_v1::ROUTE_VERIFY, get(observer::verify))
+        .route(observer_v1::ROUTE_DETACH, post(observer::detach))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(agent)
 }
 
 /// Serves until `stop`, then answers what is under way and takes the socket away.
-///
-/// # Errors
-/// [`SocketError`] when accepting fails for good.
-pub async fn serve(
-    agent: Arc<Agent>,
-    socket: Socket,
-    stop: CancellationToken,
-) -> Result<(), SocketError> {
-    let (listener, claim) = socket.into_parts();
-    let result = axum::serve(listener, router(agent))
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await;
-    claim.release();
-    result.map_err(|source| SocketError::Serve { source })
+pub async fn serve(agent: Arc<Agent>, socket: Socket, stop: CancellationToken) {
+    listener::run(socket, router(agent), stop).await;
 }
 
 /// Listening is being healthy; whether ADD can be served is STATUS's question.

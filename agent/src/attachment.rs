@@ -17,8 +17,12 @@ use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_netops::netns::NetnsId;
 
+use crate::regular_file;
+
 /// Longest container id we take: with interface and suffix it must fit a file name of 255 bytes.
 const MAX_CONTAINER_ID: usize = 200;
+/// Largest file we read; ours have about one kilobyte.
+const MAX_FILE: u64 = 1 << 20;
 
 /// One NIC of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,7 +226,13 @@ impl Attachments {
         let text = serde_json::to_vec(&attachment)
             .map_err(io::Error::from)
             .map_err(failed)?;
-        tokio::fs::write(&unfinished, text).await.map_err(failed)?;
+        let mut written = tokio::fs::write(&unfinished, &text).await;
+        if matches!(&written, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            // Somebody cleaned the folder of the runtime's files up; ADDs must go on.
+            make_folder(&self.dir).await.map_err(failed)?;
+            written = tokio::fs::write(&unfinished, &text).await;
+        }
+        written.map_err(failed)?;
         tokio::fs::rename(&unfinished, &path)
             .await
             .map_err(failed)?;
@@ -295,9 +305,15 @@ impl Index {
     }
 }
 
+async fn make_folder(dir: &Path) -> io::Result<()> {
+    tracing::warn!(dir = %dir.display(), "the folder of attachment files is gone and is made again");
+    let mut builder = tokio::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir).await
+}
+
 /// The text says why a file cannot be used.
 fn read(path: &Path) -> Result<Attachment, String> {
-    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    let text = regular_file::read(path, MAX_FILE).map_err(|error| error.to_string())?;
     let attachment: Attachment =
         serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     let key = AttachmentKey::new(&attachment.container_id, attachment.ifname.clone())
@@ -367,6 +383,18 @@ mod tests {
         let files = Attachments::open(dir.path()).unwrap();
         assert!(files.select(|_| true).is_empty());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_was_removed_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("attachments");
+        std::fs::create_dir(&folder).unwrap();
+        let files = Attachments::open(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        files.put(attachment("c-1", "net1")).await.unwrap();
+        let files = Attachments::open(&folder).unwrap();
+        assert_eq!(files.select(|_| true).len(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::time::{ClockId, clock_gettime};
 
 /// Wall time, for what other processes read: file stamps, release markers, events.
 pub trait Clock: Send + Sync {
@@ -45,6 +46,14 @@ impl Clock for FakeClock {
     fn wall(&self) -> Timestamp {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Nanoseconds since boot, suspended time included: what BPF programs stamp events with. Zero where
+/// the kernel has no such clock.
+#[must_use]
+pub fn since_boot_ns() -> u64 {
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+    u64::try_from(since_boot.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A seeded stream of random waits, one per purpose.
@@ -90,6 +99,12 @@ mod tests {
                 .iter()
                 .all(|w| (wait / 2..wait * 3 / 2).contains(w))
         );
+    }
+
+    #[test]
+    fn the_boot_clock_goes_on() {
+        let first = since_boot_ns();
+        assert!(first > 0 && since_boot_ns() >= first);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct Cli {
 /// The two ways to run.
 #[derive(Debug, Subcommand)]
 pub enum Mode {
-    /// Run on this machine alone, with an API of its own.
+    /// Run on this machine alone, with an API of its own
     ///
     /// Put pools as YAML into <DIR>/manifests, or use kubectl with the kubeconfig it writes:
     ///
@@ -58,7 +58,7 @@ pub enum Mode {
 /// Options of standalone mode.
 #[derive(Debug, Args)]
 pub struct StandaloneArgs {
-    /// Folder with manifests/, and of the keys and the kubeconfig that are made
+    /// Folder with manifests/ and conf.yml, and of the keys and the kubeconfig that are made
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
     pub dir: PathBuf,
     /// File that keeps all objects of the built-in API
@@ -82,6 +82,9 @@ pub struct DaemonArgs {
     /// Kubeconfig of the API [default: the Pod's own service account]
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
+    /// Settings besides the command line, conf.yml of the ConfigMap; a file that is not there sets nothing
+    #[arg(long, value_name = "FILE", default_value = paths::DEFAULT_CONFIG)]
+    pub config_path: PathBuf,
     /// What both modes share.
     #[command(flatten)]
     pub node: NodeArgs,
@@ -99,6 +102,12 @@ pub struct NodeArgs {
     /// The socket on which the CNI binaries call [default: <run-dir>/spiderpool.sock]
     #[arg(long, value_name = "FILE", env = names::ENV_SOCKET)]
     pub socket: Option<PathBuf>,
+    /// Folder of the pins of the observer's maps and programs, one for each node
+    #[arg(long, value_name = "DIR", default_value = paths::DEFAULT_BPF_DIR)]
+    pub bpf_dir: PathBuf,
+    /// Count and check the frames of sub-ENIs on their parent NICs, by programs in the kernel
+    #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_SUBENI_OBSERVER", default_value_t = true, action = clap::ArgAction::Set)]
+    pub sub_eni_observer: bool,
     /// Give out IPv4 addresses
     #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_ENABLE_IPV4", default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_ipv4: bool,

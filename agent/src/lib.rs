@@ -1,21 +1,23 @@
 //! The node agent: one brain per node. CNI calls come in over a Unix socket (`api`), `flow` decides
 //! with `spiderpool-ipam` and writes through `store`, `nic` touches the kernel.
 //!
-//! `api` calls `flow`; only `flow` holds store and NIC; only `nic` reaches the kernel.
-
-#![forbid(unsafe_code)]
+//! `api` calls `flow`; only `flow` holds store and NIC; only `nic` and `observer` reach
+//! the kernel, and only `observer` has unsafe code, in one module.
 
 pub mod agent;
 pub mod api;
 pub mod attachment;
 pub mod clock;
+pub mod conf_file;
 pub mod config;
 pub mod flow;
 pub mod locks;
 pub mod manifests;
 pub mod nic;
+pub mod observer;
 pub mod parent_nic;
 pub mod paths;
+mod regular_file;
 pub mod service;
 pub mod spool;
 pub mod standalone;

@@ -18,10 +18,13 @@ use serde_json::Value;
 use spiderpool_api::names;
 use tokio_util::sync::CancellationToken;
 
+use crate::regular_file;
 use crate::store::kube::words;
 
 /// Between two looks at the folder.
 const LOOK: Duration = Duration::from_secs(2);
+/// Largest file we read.
+const MAX_FILE: u64 = 16 << 20;
 /// `fieldManager` of our writes.
 const MANAGER: &str = "manifests";
 
@@ -170,7 +173,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 fn read(path: &Path) -> Result<Vec<Value>, ManifestError> {
-    let text = std::fs::read_to_string(path).map_err(ManifestError::Read)?;
+    let text = regular_file::read(path, MAX_FILE)
+        .and_then(|text| String::from_utf8(text).map_err(std::io::Error::other))
+        .map_err(ManifestError::Read)?;
     serde_saphyr::from_multiple(&text).map_err(|error| ManifestError::Yaml(error.to_string()))
 }
 

@@ -12,6 +12,12 @@ pub const DEFAULT_STATE: &str = "/var/lib/spiderpool/state.redb";
 /// Default of `--dir` in standalone mode.
 pub const DEFAULT_DIR: &str = "/etc/spiderpool";
 
+/// Default of `--config-path`: where the ConfigMap `spiderpool-conf` is mounted.
+pub const DEFAULT_CONFIG: &str = "/tmp/spiderpool/config-map/conf.yml";
+
+/// Default of `--bpf-dir`.
+pub const DEFAULT_BPF_DIR: &str = "/sys/fs/bpf/spiderpool";
+
 /// Where the kernel tells the host's name.
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 
@@ -42,6 +48,12 @@ impl StandalonePaths {
     #[must_use]
     pub fn manifests_dir(&self) -> PathBuf {
         self.dir.join("manifests")
+    }
+
+    /// Settings besides the command line.
+    #[must_use]
+    pub fn conf_path(&self) -> PathBuf {
+        self.dir.join("conf.yml")
     }
 
     /// CA of the API listener.

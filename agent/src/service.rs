@@ -23,25 +23,28 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     paths.prepare()?;
     let agent = Arc::new(Agent::new(settings, seams, paths)?);
+    agent.reconcile_observer().await;
     let socket = Socket::bind(paths.socket_path())?;
     let shown = paths.socket_path().display();
     tracing::info!(node = agent.node(), socket = %shown, version = crate::config::version(), "agent is listening");
     let replaying = tokio::spawn(replay(Arc::clone(&agent), stop.clone()));
-    let served = api::serve(Arc::clone(&agent), socket, stop).await;
+    let observing = tokio::spawn(Arc::clone(&agent).keep_observer(stop.clone()));
+    api::serve(Arc::clone(&agent), socket, stop).await;
     let replayed = replaying.await.context("the replay of waiting DELs failed");
+    let observed = observing.await.context("the care for the observer failed");
     let tasks = agent.tasks().clone();
     tasks.close();
     // The writers end with the last owner of the agent.
     drop(agent);
     tasks.wait().await;
-    served?;
-    replayed
+    replayed.and(observed)
 }
 
 /// At start and once a minute.
 async fn replay(agent: Arc<Agent>, stop: CancellationToken) {
     loop {
         agent.replay_spool().await;
+        agent.retry_releases().await;
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(REPLAY_PERIOD) => {}

@@ -13,11 +13,14 @@ use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::{CniCode, CniCommand};
 
 use crate::flow::error::Failure;
+use crate::regular_file;
 
 /// Pause between two replays.
 pub const REPLAY_PERIOD: Duration = Duration::from_secs(60);
 /// What is appended to the name of a file that is set aside.
 const ASIDE: &str = ".bad";
+/// Largest file we read: the plugin takes a configuration of at most 8 MiB.
+const MAX_FILE: u64 = 16 << 20;
 
 /// What one replay did, for the log and for tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -159,7 +162,9 @@ const fn is_lasting(code: CniCode) -> bool {
 }
 
 async fn read(path: &Path) -> Result<CniRequest, Unreadable> {
-    let text = match tokio::fs::read(path).await {
+    let file = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || regular_file::read(&file, MAX_FILE)).await;
+    let text = match read.map_err(io::Error::from).flatten() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unreadable::Gone),
         other => other.map_err(|error| Unreadable::Bad(error.to_string()))?,
     };
@@ -275,6 +280,18 @@ mod tests {
         let run = |_| async { Err(failure(CniCode::Config)) };
         assert_eq!(spool.replay(run).await.aside, 1);
         assert_eq!(spool.replay(run).await, Replay::default());
+        assert_eq!(names(dir.path()), ["c-1-net1.json.bad"]);
+    }
+
+    #[tokio::test]
+    async fn a_pipe_in_the_folder_holds_nothing_up() {
+        let (dir, spool) = spool(&[("c-2-net1.json", request("DEL", "c-2"))]);
+        let pipe = dir.path().join("c-1-net1.json");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(!spool.holds("c-1", "net1").await);
+        let run = |_| async { Ok(()) };
+        let replay = spool.replay(run).await;
+        assert_eq!((replay.done, replay.aside), (1, 1));
         assert_eq!(names(dir.path()), ["c-1-net1.json.bad"]);
     }
 

@@ -15,17 +15,21 @@ use spiderpool_controller::reconcile::ippool;
 use spiderpool_embedded_api::{
     EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
 };
+use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::admission;
+use spiderpool_netops::netns::Netns;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::{Seams, Settings};
 use crate::clock::{Jitter, SystemClock};
-use crate::config::{DaemonArgs, Listen, StandaloneArgs};
+use crate::conf_file;
+use crate::config::{DaemonArgs, Listen, NodeArgs, StandaloneArgs};
 use crate::manifests::Manifests;
 use crate::nic::KernelNic;
+use crate::observer::{KernelObserver, NoObserver, ObserverSettings};
 use crate::parent_nic::ParentNicPublisher;
-use crate::paths::{Paths, StandalonePaths};
+use crate::paths::StandalonePaths;
 use crate::service;
 use crate::store::kube::KubeStore;
 
@@ -42,6 +46,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
         ..args.node.settings()?
     };
     let files = StandalonePaths::new(&args.dir);
+    let provider = conf_file::provider(&files.conf_path())?;
     let api = open_api(&args.state, &settings).await?;
     let client = Client::new(api.router(), "default");
     if let Listen::On(listen) = args.api_listen {
@@ -62,7 +67,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
     let background = stop.child_token();
     tasks.spawn(ippool::run(client.clone(), background.clone()));
     tasks.spawn(manifests.run(background.clone()));
-    let result = run_node(settings, client, &args.node.paths(), stop).await;
+    let result = run_node(settings, client, provider, &args.node, stop).await;
     background.cancel();
     tasks.close();
     tasks.wait().await;
@@ -75,6 +80,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
 /// # Errors
 /// What keeps it from starting or serving.
 pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let provider = conf_file::provider(&args.config_path)?;
     let config = match &args.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
@@ -87,7 +93,7 @@ pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::R
             .context("this is no Pod with a service account; name the API with --kubeconfig")?,
     };
     let client = Client::try_from(config).context("cannot make a client of the API")?;
-    run_node(args.node.settings()?, client, &args.node.paths(), stop).await
+    run_node(args.node.settings()?, client, provider, &args.node, stop).await
 }
 
 async fn open_api(state: &Path, settings: &Settings) -> anyhow::Result<EmbeddedApi> {
@@ -147,7 +153,8 @@ async fn ensure_node(client: &Client, name: &str) -> anyhow::Result<()> {
 async fn run_node(
     settings: Settings,
     client: Client,
-    paths: &Paths,
+    provider: Option<Arc<dyn Provider>>,
+    args: &NodeArgs,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let store = Arc::new(KubeStore::start(client, &settings.node, PATIENCE).await?);
@@ -157,15 +164,34 @@ async fn run_node(
     let tasks = TaskTracker::new();
     let background = stop.child_token();
     tasks.spawn(publisher.run(background.clone()));
+    let kernel = observer_of(args)?;
     let seams = Seams {
         store,
         nic,
+        provider,
+        observer: match &kernel {
+            Some(kernel) => Arc::clone(kernel) as _,
+            None => Arc::new(NoObserver),
+        },
         clock: Arc::new(SystemClock),
         jitter: Arc::new(Jitter::from_entropy()),
     };
-    let result = service::run(settings, seams, paths, stop).await;
+    let result = service::run(settings, seams, &args.paths(), stop).await;
+    if let Some(kernel) = kernel {
+        kernel.close().await;
+    }
     background.cancel();
     tasks.close();
     tasks.wait().await;
     result
+}
+
+/// `None`: switched off.
+fn observer_of(args: &NodeArgs) -> anyhow::Result<Option<Arc<KernelObserver>>> {
+    if !args.sub_eni_observer {
+        return Ok(None);
+    }
+    let host = Netns::current().context("cannot open this process's network namespace")?;
+    let settings = ObserverSettings::new(args.bpf_dir.clone());
+    Ok(Some(Arc::new(KernelObserver::new(settings, host))))
 }

@@ -8,8 +8,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -184,6 +189,66 @@ async fn a_foreign_status_is_read_by_whoever_is_about_to_claim() {
             .unwrap()
             .unwrap();
         (records(&pool).count() == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_records_were_repaired_is_used_again() {
+    let bench = bench().await;
+    let usable = async || {
+        let caches = bench.store.caches("default").await.unwrap();
+        caches.pools.iter().all(|pool| pool.pool().is_ok())
+    };
+    let write = async |text: &str| {
+        let status = json!({"status": {"allocatedIPs": text}});
+        let patch = Patch::Merge(&status);
+        let params = PatchParams::default();
+        pools(&bench.client)
+            .patch_status("p", &params, &patch)
+            .await
+            .unwrap();
+    };
+    write("{").await;
+    bench.store.pool("p", Freshness::Fresh).await.unwrap();
+    assert!(!usable().await);
+    write("{}").await;
+    wait_for("the repaired pool", async || usable().await.then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_pool_whose_first_read_fails_is_read_by_the_next_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = EmbeddedApi::open(&dir.path().join("state.redb"), Arc::new(AcceptAll)).unwrap();
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&refusals);
+    let router = api
+        .router()
+        .layer(from_fn(move |request: Request, next: Next| {
+            let is_it = request.method() == "GET" && request.uri().path().ends_with("/late");
+            let refused = is_it && seen.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if refused {
+                    return StatusCode::SERVICE_UNAVAILABLE.into_response();
+                }
+                next.run(request).await
+            }
+        }));
+    let client = Client::new(router, "default");
+    let store = KubeStore::start(client.clone(), "n1", PATIENCE)
+        .await
+        .unwrap();
+    pools(&client)
+        .create(&PostParams::default(), &pool("late"))
+        .await
+        .unwrap();
+    wait_for("the refused read", async || {
+        (refusals.load(Ordering::SeqCst) > 0).then_some(())
+    })
+    .await;
+    wait_for("the pool", async || {
+        let caches = store.caches("default").await.unwrap();
+        (caches.pools.len() == 1).then_some(())
     })
     .await;
 }

@@ -21,6 +21,7 @@ pub mod layout;
 pub mod leaks;
 pub mod namespace;
 pub mod node;
+pub mod observer;
 pub mod peers;
 pub mod pod;
 pub mod process;
@@ -32,6 +33,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
 use spiderpool_netops::rtnl::VethSpec;
 
@@ -229,6 +231,10 @@ impl Drop for Cloud {
             show(&self.fabric.log_tail());
         } else if self.lifetime == Lifetime::Lab {
             // Leftovers under /tmp of a guest vanish with it; natively they are seen.
+            for node in &self.nodes {
+                // Never mounted, if no agent met its parent NIC.
+                umount2(&node.bpf_dir(), MntFlags::MNT_DETACH).ok();
+            }
             drop(fs::remove_dir_all(&self.dir));
         }
     }

@@ -1,11 +1,13 @@
 //! `spiderpoolctl`: what operators ask of the API, as tables and JSON. Owns the command line and
-//! the exit code; talks to the API server only, changes nothing.
+//! the exit code; talks to the API server and to the agent's socket.
 
 #![forbid(unsafe_code)]
 
+mod agent_socket;
 mod cluster;
 mod output;
 mod pool;
+mod subeni;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -49,6 +51,9 @@ enum Area {
     /// Pools: the addresses Pods get, and how many are left
     #[command(subcommand, arg_required_else_help = true)]
     Pool(PoolVerb),
+    /// Sub-ENIs of this node: who has which, what they send, and whether they may
+    #[command(name = "subeni", arg_required_else_help = true)]
+    SubEni(subeni::SubEniArgs),
 }
 
 #[derive(Subcommand)]
@@ -75,7 +80,7 @@ enum PoolVerb {
 }
 
 /// Form of the output.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Aligned columns
     Table,
@@ -109,7 +114,10 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn Error>> {
-    let Area::Pool(PoolVerb::List { output }) = &cli.area;
+    let output = match &cli.area {
+        Area::SubEni(args) => return subeni::run(args),
+        Area::Pool(PoolVerb::List { output }) => output,
+    };
     let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
     let (pools, unreadable) = cluster.pools().await?;
     let rows = pool::rows(&pools);

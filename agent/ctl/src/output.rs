@@ -45,6 +45,34 @@ pub(crate) fn json(rows: &[Row]) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
+/// Any JSON, indented.
+///
+/// # Errors
+/// None that a value can cause; the encoder's type says so.
+pub(crate) fn pretty(value: &impl serde::Serialize) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Texts below a header line, aligned.
+pub(crate) fn grid(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+        table.force_no_tty();
+    }
+    table.load_style(presets::NOTHING);
+    let words = header.iter();
+    table.set_header(words.map(|word| Cell::new(word).add_attribute(Attribute::Bold)));
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = table.trim_fmt();
+    text.push('\n');
+    text
+}
+
 /// The rows below a header line. Coloured on a terminal without `NO_COLOR`.
 pub(crate) fn table(rows: &[Row], columns: Columns) -> String {
     let mut table = Table::new();

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
@@ -17,6 +16,7 @@ use spiderpool_api::cni_conf::NetConf;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::listener::REQUEST_TIME;
 use crate::agent::Agent;
 use crate::flow::call::Limits;
 use crate::flow::error::Failure;
@@ -31,12 +31,9 @@ const NEWEST: CniVersion = CniVersion::V1_1_0;
 
 type Answer = Result<Option<Value>, Failure>;
 
-pub(super) async fn call(
-    State(agent): State<Arc<Agent>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let request = body
-        .map_err(|error| error.body_text())
+pub(super) async fn call(State(agent): State<Arc<Agent>>, request: Request) -> Response {
+    let request = body_of(request)
+        .await
         .and_then(|body| serde_json::from_slice(&body).map_err(|error| error.to_string()));
     match request {
         Ok(request) => {
@@ -54,6 +51,17 @@ pub(super) async fn call(
             let (code, msg) = (CniCode::Decode, msg.to_owned());
             respond(NEWEST, Err(Failure { code, msg, details }))
         }
+    }
+}
+
+/// The whole body; the text says why there is none.
+async fn body_of(request: Request) -> Result<Bytes, String> {
+    match tokio::time::timeout(REQUEST_TIME, Bytes::from_request(request, &())).await {
+        Ok(body) => body.map_err(|error| error.body_text()),
+        Err(_) => Err(format!(
+            "its body was not complete within {} s",
+            REQUEST_TIME.as_secs()
+        )),
     }
 }
 

@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
-/// The socket could not be made or served.
+/// The socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Binding, its mode or the rename failed.
@@ -16,12 +16,6 @@ pub enum SocketError {
     Bind {
         /// The socket's path.
         path: PathBuf,
-        /// What failed.
-        source: io::Error,
-    },
-    /// Accepting failed.
-    #[error("the agent socket cannot be served any more")]
-    Serve {
         /// What failed.
         source: io::Error,
     },
@@ -36,7 +30,7 @@ pub struct Socket {
 
 /// Which file at the path is ours.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(super) struct Claim {
     path: PathBuf,
     inode: (u64, u64),
 }
@@ -53,8 +47,34 @@ impl Socket {
         })
     }
 
-    pub(crate) fn into_parts(self) -> (UnixListener, Claim) {
-        (self.listener, self.claim)
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+
+    /// The socket again at its path if somebody removed the file, or the folder with it: no caller
+    /// can find it any more. A newer agent's socket there stays.
+    pub(super) fn restored(self) -> Self {
+        let path = self.claim.path.clone();
+        match inode_of(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return self,
+        }
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        match folder.and_then(|()| bind(&path)) {
+            Ok(again) => {
+                tracing::warn!(path = %path.display(), "the agent socket was removed and is there again");
+                again
+            }
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "the agent socket was removed and cannot be made again");
+                self
+            }
+        }
+    }
+
+    /// Stops listening.
+    pub(super) fn close(self) -> Claim {
+        self.claim
     }
 }
 
@@ -77,7 +97,7 @@ fn bind(path: &Path) -> io::Result<Socket> {
 
 impl Claim {
     /// Removes the path if it is still our socket.
-    pub(crate) fn release(self) {
+    pub(super) fn release(self) {
         if inode_of(&self.path).ok() != Some(self.inode) {
             tracing::info!(path = %self.path.display(), "another agent has taken the socket over; it stays");
             return;
@@ -111,13 +131,9 @@ mod tests {
         let older = Socket::bind(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let newer = Socket::bind(&path).unwrap();
-        let (older, claim) = older.into_parts();
-        drop(older);
-        claim.release();
+        older.restored().close().release();
         UnixStream::connect(&path).unwrap();
-        let (newer, claim) = newer.into_parts();
-        drop(newer);
-        claim.release();
+        newer.close().release();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         Claim {
             path,

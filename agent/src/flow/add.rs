@@ -120,17 +120,15 @@ impl Agent {
         let allowed = limits.allow("the NIC was still to be made", probes + LINK_STEPS);
         allowed.map_err(FlowError::Ended)?;
         let spec = eni.spec(call, allocation);
-        let file = result::attachment(
-            call,
-            pod,
-            allocation,
-            Some(ground.target.netns_id),
-            self.clock.rfc3339(),
-        );
+        let (netns_id, at) = (Some(ground.target.netns_id), self.clock.rfc3339());
+        let file = result::attachment(call, pod, allocation, netns_id, at);
         let before = self.attachments.get(&call.key);
-        let written = self.attachments.put(file).await;
+        let written = self.attachments.put(file.clone()).await;
         written.map_err(FlowError::Attachment)?;
-        match self.attach(call, pod, spec).await {
+        match self
+            .attach_observed(call, pod, spec, &file, ground.master.ifindex)
+            .await
+        {
             Ok(attached) => {
                 self.memory.passed(pod.uid(), &allocation.nic);
                 log_attached(call, pod, &attached);
@@ -145,7 +143,7 @@ impl Agent {
                 ))
             }
             Err(error) => {
-                self.undo_attach(call, before).await;
+                self.undo_attach(call, &file, before).await;
                 if error.cni_code() == CniCode::ValidationFailed
                     && self.memory.failed(pod.uid(), &allocation.nic)
                 {
@@ -157,7 +155,8 @@ impl Agent {
     }
 
     /// The link is undone by who made it; the file goes, claim and endpoint stay.
-    async fn undo_attach(&self, call: &NicCall, before: Option<Attachment>) {
+    async fn undo_attach(&self, call: &NicCall, file: &Attachment, before: Option<Attachment>) {
+        self.unobserve(file).await;
         let undone = match before {
             // An older attachment of this very sandbox: its DEL still needs the file.
             Some(file) => self.attachments.put(file).await,

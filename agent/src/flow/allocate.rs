@@ -1,7 +1,7 @@
 //! An address for a NIC: the one it has, the one its endpoint names, or a fresh one; recorded in
 //! the endpoint before the answer (spec ipam 1.3, 1.5).
 
-use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::endpoint::{EndpointNic, SpiderEndpoint};
 use spiderpool_api::value::Mac;
 use spiderpool_ipam::annotation;
 use spiderpool_ipam::batch::Op;
@@ -11,8 +11,8 @@ use spiderpool_ipam::plan::{self, Allocation, Held, Intent};
 use spiderpool_ipam::range::Family;
 
 use super::allocation::{AllocationError, FamilyFailure};
-use super::call::{Limits, NicCall};
-use super::claim::Claimer;
+use super::call::NicCall;
+use super::claim::{Claimer, Given};
 use crate::agent::Agent;
 use crate::store::{Freshness, ObjectKey, PodEvent, PodObject};
 use crate::writer::WriteError;
@@ -46,41 +46,43 @@ impl Agent {
         let snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
         let ifname = call.key.ifname().as_str();
         let plan = plan::plan_add(&snapshot, ifname).map_err(|_| AllocateError::Dead)?;
-        let limits = &call.call.limits;
         let kept = match plan.intent {
             Intent::Fresh(_) => None,
             Intent::Retrieve(nic) => plan::from_endpoint(&nic).ok(),
             Intent::Reclaim { nic, lost } => {
-                let regained = self.reclaim(&snapshot, ifname, &lost, limits).await?;
+                let regained = self.reclaim(call, &snapshot, &nic, &lost).await?;
                 plan::from_endpoint(&nic).ok().filter(|_| regained)
             }
         };
-        let allocation = match kept {
-            Some(allocation) => allocation,
+        let (allocation, told) = match kept {
+            Some(allocation) => (allocation, None),
             None => self.fresh(call, snapshot.clone(), endpoint).await?,
         };
-        let parent_mac = allocation
-            .ips
-            .iter()
-            .find_map(|ip| snapshot.pool(&ip.pool)?.parent_mac);
+        let published = || {
+            let mut ips = allocation.ips.iter();
+            ips.find_map(|ip| snapshot.pool(&ip.pool)?.parent_mac)
+        };
+        let parent_mac = told.or_else(published);
         Ok((allocation, parent_mac))
     }
 
-    /// Claims exactly these addresses again; `false` when one is not to be had.
+    /// Claims exactly these addresses again; `false` when one is not to be had or its sub-ENI is no
+    /// longer the one that the endpoint names.
     async fn reclaim(
         &self,
+        call: &NicCall,
         snapshot: &Snapshot,
-        nic: &str,
+        nic: &EndpointNic,
         lost: &[Held],
-        limits: &Limits,
     ) -> Result<bool, AllocationError> {
         let claimer = Claimer {
             agent: self,
             snapshot,
             rules: self.rules(snapshot),
-            limits,
+            call,
         };
-        let who = plan::claimant(snapshot, nic);
+        let known = plan::from_endpoint(nic).ok();
+        let who = plan::claimant(snapshot, &nic.interface);
         for held in lost {
             let who = who.clone();
             let op = if held.half {
@@ -95,9 +97,18 @@ impl Agent {
                 }
             };
             match claimer.commit(&held.pool, None, op).await {
-                Ok(_) => {}
+                Ok((_, pick)) => {
+                    let same = pick.binding.is_none_or(|binding| {
+                        known.as_ref().is_some_and(|known| {
+                            known.vlan == Some(binding.vlan) && known.mac == Some(binding.mac)
+                        })
+                    });
+                    if pick.path.is_cold() || !same {
+                        return Ok(false);
+                    }
+                }
                 Err(error) if error.is_this_pool_only() => return Ok(false),
-                Err(error) => return Err(reclaim_failed(nic, held, error)),
+                Err(error) => return Err(reclaim_failed(&nic.interface, held, error)),
             }
         }
         Ok(true)
@@ -109,7 +120,7 @@ impl Agent {
         call: &NicCall,
         mut snapshot: Snapshot,
         mut endpoint: Option<SpiderEndpoint>,
-    ) -> Result<Allocation, AllocationError> {
+    ) -> Result<Allocated, AllocationError> {
         let limits = &call.call.limits;
         let ifname = call.key.ifname().as_str();
         let routes = annotation::routes_of(&snapshot.pod).map_err(AllocationError::Annotation)?;
@@ -123,14 +134,18 @@ impl Agent {
             agent: self,
             snapshot: &snapshot,
             rules: self.rules(&snapshot),
-            limits,
+            call,
         };
-        let mut allocations = claimer.claim_all(&selected.nics).await?;
+        let Given {
+            mut allocations,
+            parents,
+        } = claimer.claim_all(&selected.nics).await?;
         for route in plan::attach_routes(&mut allocations, &routes) {
             let (pod, dst, gw) = (snapshot.pod.key(), route.dst, route.gw);
             tracing::warn!(pod, %dst, %gw, "no address of the Pod reaches this route's gateway; it is left out");
         }
-        let own = allocations.iter().find(|nic| nic.nic == ifname).cloned();
+        let given = allocations.iter().cloned().zip(parents);
+        let own = given.into_iter().find(|(nic, _)| nic.nic == ifname);
         self.record(snapshot, endpoint, &allocations, limits)
             .await?;
         // `select` lists the NIC that is asked for, else it fails.

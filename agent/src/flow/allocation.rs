@@ -3,11 +3,13 @@
 use std::fmt;
 
 use spiderpool_api::cni::CniCode;
+use spiderpool_iaas::error::CallError;
 use spiderpool_ipam::annotation::AnnotationError;
 use spiderpool_ipam::candidates::{Refusal, SelectError};
 use spiderpool_ipam::plan::ResultError;
 use spiderpool_ipam::range::Family;
 
+use super::bind::BindError;
 use super::call::Ended;
 use crate::store::StoreError;
 use crate::writer::WriteError;
@@ -66,6 +68,14 @@ pub enum AllocationError {
     /// Pools were tried in vain.
     #[error("{}", join(.0))]
     Families(Vec<FamilyFailure>),
+    /// The provider did not bind what was claimed.
+    #[error("the IaaS Network Provider did not bind {addresses}: IaaS IP allocate failed")]
+    Provider {
+        /// Addresses with their pools.
+        addresses: String,
+        /// Why.
+        source: Box<BindError>,
+    },
     /// What was claimed cannot be one NIC, or the endpoint cannot be read.
     #[error(transparent)]
     Result(ResultError),
@@ -95,6 +105,13 @@ impl AllocationError {
             Self::Select(error) => error.code(),
             Self::Annotation(_) => CniCode::Config,
             Self::Result(_) => CniCode::Refused,
+            Self::Provider { source, .. } => match &**source {
+                // Nobody said no: there was no time left.
+                BindError::Call(CallError::ParentExpired { .. }) | BindError::Ended(_) => {
+                    CniCode::TryAgain
+                }
+                _ => CniCode::Refused,
+            },
             Self::Families(failures) => {
                 let passing =
                     |(_, error): &(String, WriteError)| error.cni_code() == CniCode::TryAgain;

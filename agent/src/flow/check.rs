@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use spiderpool_api::cni::CniResult;
 use spiderpool_api::cni_conf::ConfError;
+use spiderpool_ipam::facts::pod_alive;
 use spiderpool_ipam::pick::Binding;
 use spiderpool_ipam::plan::{self, Allocation, Intent};
 
@@ -64,14 +65,18 @@ impl Agent {
         let endpoint = read.map_err(FlowError::store("read the SpiderEndpoint"))?;
         let snapshot = self.snapshot(pod, endpoint.as_ref()).await;
         let snapshot = snapshot.map_err(failed)?;
-        let Ok(plan) = plan::plan_add(&snapshot, call.key.ifname().as_str()) else {
+        if !pod_alive(&snapshot.pod) {
             return Ok(Err("the Pod has ended".into()));
-        };
-        Ok(match plan.intent {
-            Intent::Retrieve(nic) => plan::from_endpoint(&nic).map_err(|error| error.to_string()),
-            Intent::Reclaim { .. } => Err("a pool record of it is gone".into()),
-            Intent::Fresh(_) => Err("the agent holds no allocation for it".into()),
-        })
+        }
+        Ok(
+            match plan::plan_check(&snapshot, call.key.ifname().as_str()) {
+                Intent::Retrieve(nic) => {
+                    plan::from_endpoint(&nic).map_err(|error| error.to_string())
+                }
+                Intent::Reclaim { .. } => Err("a pool record of it is gone".into()),
+                Intent::Fresh(_) => Err("the agent holds no allocation for it".into()),
+            },
+        )
     }
 }
 

@@ -1,29 +1,46 @@
-//! Claims: from candidates to addresses whose records carry the Pod's UID. Tries pools in order,
-//! families side by side; undoes by the class of the pool.
+//! Claims: from candidates to addresses whose records carry the Pod's UID and whose sub-ENIs are
+//! bound. Tries pools in order, families side by side; undoes by the class of the pool.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use spiderpool_api::value::Mac;
 use spiderpool_ipam::batch::{Op, Outcome};
 use spiderpool_ipam::candidates::{Candidate, FamilyCandidates, NicCandidates};
 use spiderpool_ipam::facts::Snapshot;
-use spiderpool_ipam::pick::{Claimant, Pick, Rules};
+use spiderpool_ipam::pick::{Claimant, Path, Pick, PickError, PickKind, Rules};
 use spiderpool_ipam::plan::{self, Allocation, Claim, Undo};
 use spiderpool_ipam::pool::Pool;
 
 use super::allocation::{AllocationError, FamilyFailure};
-use super::call::Limits;
+use super::call::NicCall;
 use crate::agent::Agent;
 use crate::writer::{Change, WriteError};
+
+/// Wait before another partner is chosen for a sub-ENI that does not exist yet, before jitter.
+const PARTNER_BACKOFF: Duration = Duration::from_millis(5);
 
 /// An address that is claimed.
 #[derive(Debug, Clone)]
 pub(super) struct Claimed {
     /// Index of the NIC in the selection.
-    nic: usize,
-    pool: Arc<Pool>,
-    pick: Pick,
+    pub(super) nic: usize,
+    pub(super) pool: Arc<Pool>,
+    pub(super) pick: Pick,
+    /// The IPv6 side of a pair: it shares the sub-ENI of the other.
+    pub(super) half: bool,
+    /// MAC of the parent NIC, where the provider was told one.
+    pub(super) parent: Option<Mac>,
+}
+
+/// What all NICs of a selection were given, in its order.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) allocations: Vec<Allocation>,
+    /// MAC of each NIC's parent, where the provider was told one.
+    pub(super) parents: Vec<Option<Mac>>,
 }
 
 /// One writer call's surroundings.
@@ -31,15 +48,12 @@ pub(super) struct Claimer<'a> {
     pub(super) agent: &'a Agent,
     pub(super) snapshot: &'a Snapshot,
     pub(super) rules: Arc<Rules>,
-    pub(super) limits: &'a Limits,
+    pub(super) call: &'a NicCall,
 }
 
 impl Claimer<'_> {
     /// Addresses for all NICs, or none: what may not stay is undone.
-    pub(super) async fn claim_all(
-        &self,
-        nics: &[NicCandidates],
-    ) -> Result<Vec<Allocation>, AllocationError> {
+    pub(super) async fn claim_all(&self, nics: &[NicCandidates]) -> Result<Given, AllocationError> {
         let tasks = nics.iter().enumerate().flat_map(|(index, nic)| {
             let families = nic.families.iter();
             families.map(move |family| self.claim_family(index, nic, family))
@@ -51,13 +65,14 @@ impl Claimer<'_> {
                 Err(failure) => failures.push(failure),
             }
         }
-        let result = if failures.is_empty() {
-            assemble(nics, &claimed)
+        let bound = if failures.is_empty() {
+            self.bind(nics, &mut claimed).await
         } else {
             Err(AllocationError::Families(failures))
         };
-        if result.is_err() {
-            self.undo(nics, &claimed).await;
+        let result = bound.and_then(|()| assemble(nics, &claimed));
+        if let Err(error) = &result {
+            self.undo(nics, &claimed, error).await;
         }
         result
     }
@@ -97,32 +112,79 @@ impl Claimer<'_> {
         candidate: &Candidate,
         who: &Claimant,
     ) -> Result<Vec<Claimed>, WriteError> {
+        let claimed = |(pool, pick), half| Claimed {
+            nic,
+            pool,
+            pick,
+            half,
+            parent: None,
+        };
+        let first = self.claim_first(candidate, who).await?;
+        let (Some(sibling), Some(_)) = (&candidate.sibling, first.1.pair_v6) else {
+            return Ok(vec![claimed(first, false)]);
+        };
+        let mut first = first;
+        loop {
+            let (address, path) = (first.1.address, first.1.path);
+            let half = match first.1.pair_v6 {
+                Some(v6) => self.claim_half(&sibling.name, who, v6.into()).await,
+                None => return Ok(vec![claimed(first, false)]),
+            };
+            let error = match half {
+                Ok(half) => return Ok(vec![claimed(first, false), claimed(half, true)]),
+                Err(error) => error,
+            };
+            // Until its sub-ENI exists the address has no partner of its own: somebody else was
+            // quicker with this one, another will do.
+            let again = path == Path::ColdCreate && is_taken(&error);
+            let next = match again && self.pause().await {
+                true => self.claim_first(candidate, who).await,
+                false => Err(error),
+            };
+            match next {
+                Ok(next) => first = next,
+                Err(error) => {
+                    // Pair or nothing (spec iaas 7.5).
+                    self.give_back(&candidate.pool.name, who, address, None)
+                        .await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn claim_first(
+        &self,
+        candidate: &Candidate,
+        who: &Claimant,
+    ) -> Result<(Arc<Pool>, Pick), WriteError> {
         let sibling = candidate.sibling.as_ref().map(|pool| pool.name.clone());
         let op = Op::Claim {
             who: who.clone(),
             pin: None,
         };
-        let (pool, pick) = self
-            .commit(&candidate.pool.name, sibling.clone(), op)
-            .await?;
-        let v6 = pick.pair_v6.map(IpAddr::V6);
-        let address = pick.address;
-        let mut claimed = vec![Claimed { nic, pool, pick }];
-        if let (Some(sibling), Some(v6)) = (sibling, v6) {
-            let op = Op::ClaimHalf {
-                who: who.clone(),
-                address: v6,
-            };
-            match self.commit(&sibling, None, op).await {
-                Ok((pool, pick)) => claimed.push(Claimed { nic, pool, pick }),
-                Err(error) => {
-                    // Pair or nothing (spec iaas 7.5).
-                    self.release(&candidate.pool.name, who, address).await;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(claimed)
+        self.commit(&candidate.pool.name, sibling, op).await
+    }
+
+    async fn claim_half(
+        &self,
+        sibling: &str,
+        who: &Claimant,
+        address: IpAddr,
+    ) -> Result<(Arc<Pool>, Pick), WriteError> {
+        let op = Op::ClaimHalf {
+            who: who.clone(),
+            address,
+        };
+        self.commit(sibling, None, op).await
+    }
+
+    /// Waits a little; `false` when there is no time left.
+    async fn pause(&self) -> bool {
+        let wait = tokio::time::sleep(self.agent.jitter.around(PARTNER_BACKOFF));
+        let limits = &self.call.call.limits;
+        let waited = limits.wait("others kept taking the partner address", wait);
+        waited.await.is_ok()
     }
 
     /// One claim; the pool answers with an address.
@@ -139,37 +201,62 @@ impl Claimer<'_> {
             sibling,
             op,
             rules: Arc::clone(&self.rules),
-            deadline: self.limits.deadline,
+            deadline: self.call.call.limits.deadline,
         };
         let committed = self.agent.writers.commit(change);
         let committed = self
+            .call
+            .call
             .limits
             .unless_gone("waiting for the pool's writer", committed)
             .await
             .map_err(|_| WriteError::CallerGone(pool.to_owned()))??;
         match committed.outcome {
             Outcome::Claimed(pick) => Ok((committed.pool, pick)),
-            Outcome::Released(_) => Err(WriteError::Stopped(pool.to_owned())),
+            Outcome::Marked(_) | Outcome::Released(_) => Err(WriteError::Stopped(pool.to_owned())),
         }
     }
 
-    async fn undo(&self, nics: &[NicCandidates], claimed: &[Claimed]) {
+    async fn undo(&self, nics: &[NicCandidates], claimed: &[Claimed], why: &AllocationError) {
         // The IPv6 half last claimed goes first.
         for claim in claimed.iter().rev() {
-            if plan::undo_of_claim(&claim.pool.mode) != Undo::Reverse {
-                continue;
-            }
             let Some(nic) = nics.get(claim.nic) else {
                 continue;
             };
+            if plan::undo_of_claim(&claim.pool.mode) != Undo::Reverse || self.is_in_use(claim) {
+                continue;
+            }
             let who = plan::claimant(self.snapshot, &nic.nic);
-            self.release(&claim.pool.name, &who, claim.pick.address)
+            let address = claim.pick.address;
+            self.give_back(&claim.pool.name, &who, address, Some(why))
                 .await;
         }
     }
 
+    /// Whether an earlier call was answered with it: then it is not of this one, and a link may
+    /// use it.
+    fn is_in_use(&self, claim: &Claimed) -> bool {
+        let endpoint = self.snapshot.endpoint.as_ref();
+        let current = endpoint.map(|endpoint| &endpoint.current);
+        let current = current.filter(|current| current.uid == self.snapshot.pod.uid);
+        claim.pick.kind == PickKind::Existing
+            && current.is_some_and(|current| {
+                let details = current.ips.iter();
+                let texts = details.flat_map(|nic| [&nic.ipv4, &nic.ipv6]).flatten();
+                texts
+                    .filter_map(|text| text.split('/').next()?.parse::<IpAddr>().ok())
+                    .any(|address| address == claim.pick.address)
+            })
+    }
+
     /// A failed undo is left to GC: the record still carries the UID.
-    async fn release(&self, pool: &str, who: &Claimant, address: IpAddr) {
+    async fn give_back(
+        &self,
+        pool: &str,
+        who: &Claimant,
+        address: IpAddr,
+        why: Option<&AllocationError>,
+    ) {
         let change = Change {
             pool: pool.to_owned(),
             sibling: None,
@@ -177,17 +264,35 @@ impl Claimer<'_> {
                 uid: who.uid.clone(),
                 nic: Some(who.nic.clone()),
                 addresses: Some(vec![address]),
+                by: None,
             },
             rules: Arc::clone(&self.rules),
-            deadline: self.limits.deadline.max(self.agent.undo_deadline()),
+            deadline: self
+                .call
+                .call
+                .limits
+                .deadline
+                .max(self.agent.undo_deadline()),
         };
+        let pod = &who.pod;
         match self.agent.writers.commit(change).await {
-            Ok(_) => tracing::info!(pool, %address, pod = who.pod, "rolled a claim back"),
+            Ok(_) if matches!(why, Some(AllocationError::Provider { .. })) => {
+                tracing::info!(
+                    pod,
+                    "Rolled back global-pool claim {address} in IPPool {pool} after IaaS allocate failure"
+                );
+            }
+            Ok(_) => tracing::info!(pool, %address, pod, "rolled a claim back"),
             Err(error) => {
-                tracing::warn!(pool, %address, pod = who.pod, error = %super::error::full(&error), "cannot roll a claim back; GC frees it");
+                tracing::warn!(pool, %address, pod, error = %super::error::full(&error), "cannot roll a claim back; GC frees it");
             }
         }
     }
+}
+
+/// Whether somebody else has the very address that was wanted.
+fn is_taken(error: &WriteError) -> bool {
+    matches!(error, WriteError::Pick(PickError::Pinned { .. }))
 }
 
 /// Pools that hold a record of this NIC already come first: a retry shall meet the same address.
@@ -201,10 +306,7 @@ fn own_first<'a>(candidates: &'a [Candidate], who: &Claimant) -> Vec<&'a Candida
     ordered
 }
 
-fn assemble(
-    nics: &[NicCandidates],
-    claimed: &[Claimed],
-) -> Result<Vec<Allocation>, AllocationError> {
+fn assemble(nics: &[NicCandidates], claimed: &[Claimed]) -> Result<Given, AllocationError> {
     let one = |(index, nic): (usize, &NicCandidates)| {
         let claims: Vec<Claim<'_>> = claimed
             .iter()
@@ -217,5 +319,12 @@ fn assemble(
             .collect();
         plan::assemble(&nic.nic, nic.clean_gateway, &claims).map_err(AllocationError::Result)
     };
-    nics.iter().enumerate().map(one).collect()
+    let parent = |index| {
+        let own = claimed.iter().filter(|claim| claim.nic == index);
+        own.filter_map(|claim| claim.parent).next()
+    };
+    Ok(Given {
+        allocations: nics.iter().enumerate().map(one).collect::<Result<_, _>>()?,
+        parents: (0..nics.len()).map(parent).collect(),
+    })
 }

@@ -4,33 +4,19 @@
 use std::collections::BTreeSet;
 
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_api::value::IfName;
 use spiderpool_ipam::plan::{self, DelFacts, DelPlan, ReleaseFrom};
 use tokio::time::Instant;
 
 use super::call::NicCall;
 use super::error::{FlowError, full};
 use super::identity::named_by;
+use super::pending::Leaving;
 use super::snapshot::pools_of;
+use super::unbind::Owner;
 use crate::agent::Agent;
 use crate::attachment::Attachment;
 use crate::nic::{NicError, NicTarget};
 use crate::store::{Freshness, ObjectKey, StandalonePod};
-
-/// Whose NIC goes.
-#[derive(Debug, Clone)]
-pub(super) struct Leaving {
-    /// The Pod.
-    pub(super) pod: ObjectKey,
-    /// Its UID, if anybody knows it.
-    pub(super) uid: Option<String>,
-    /// The NIC.
-    pub(super) ifname: IfName,
-    /// Pools that the attachment file names.
-    pub(super) pools: Vec<String>,
-    /// When waiting ends.
-    pub(super) deadline: Instant,
-}
 
 impl Agent {
     /// Serves DEL.
@@ -48,7 +34,8 @@ impl Agent {
         let file = self.attachments.get(&call.key);
         let leaving = self.leaving(&call, file.as_ref());
         if let Some(target) = target_of(&call, file.as_ref()) {
-            self.nic.detach(target).await.map_err(FlowError::nic)?;
+            let taken = self.take_nic(target, file.as_ref()).await;
+            taken.map_err(FlowError::nic)?;
         }
         match leaving {
             Some(leaving) if self.is_newest(&call, &leaving) => self.release_pod(&leaving).await?,
@@ -115,11 +102,22 @@ impl Agent {
                     pools.extend(pools_of(endpoint));
                 }
                 self.detach_all(&uid).await?;
-                self.release(&leaving.pod, &uid, &pools, leaving.deadline)
-                    .await?;
+                let owner = Owner {
+                    pod: &leaving.pod,
+                    uid: &uid,
+                    deadline: leaving.deadline,
+                };
+                if !self.release(owner, &pools).await? {
+                    // Claim and endpoint stay, the runtime need not care.
+                    self.pending.keep(&uid, leaving.clone());
+                    return Ok(());
+                }
                 self.memory.forget(&uid);
                 match endpoint.filter(|_| ends_endpoint) {
-                    Some(endpoint) => self.delete_endpoint(&endpoint).await,
+                    Some(endpoint) => {
+                        self.unbind_orphans(owner, &endpoint).await;
+                        self.delete_endpoint(&endpoint).await
+                    }
                     None => Ok(()),
                 }
             }
@@ -184,7 +182,8 @@ impl Agent {
     async fn detach_all(&self, uid: &str) -> Result<(), FlowError> {
         for file in self.attachments.select(|file| file.pod_uid == uid) {
             if let Some(target) = target_of_file(&file) {
-                self.nic.detach(target).await.map_err(FlowError::nic)?;
+                let taken = self.take_nic(target, Some(&file)).await;
+                taken.map_err(FlowError::nic)?;
             }
         }
         Ok(())
@@ -205,8 +204,8 @@ impl Agent {
             })?;
         let text = |error: FlowError| full(&error);
         if let Some(target) = target_of_file(file) {
-            let detached: Result<bool, NicError> = self.nic.detach(target).await;
-            detached.map_err(|error| full(&error))?;
+            let taken: Result<(), NicError> = self.take_nic(target, Some(file)).await;
+            taken.map_err(|error| full(&error))?;
         }
         let leaving = Leaving {
             pod: ObjectKey::new(&file.pod_namespace, &file.pod_name),

@@ -86,13 +86,13 @@ impl Agent {
     }
 
     /// The newest attachment that this link is of. A namespace's identity may come again after
-    /// its end, so the link's own marks are compared too.
+    /// its end, so the link's own marks are compared too; not its name, which may be changed in
+    /// the Pod.
     fn file_of(&self, found: &InTheWay) -> Option<Attachment> {
         let holder = &found.holder;
         let netns_id = holder.netns_id?;
         let is_it = |file: &Attachment| {
             file.netns_id == Some(netns_id)
-                && file.ifname.as_str() == holder.ifname
                 && file.vlan == Some(found.vlan)
                 && file.master.as_ref() == Some(&found.master)
                 && (holder.mac.is_none() || file.mac == holder.mac)

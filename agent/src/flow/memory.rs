@@ -1,5 +1,5 @@
 //! What the agent remembers of its own doing between calls, in memory only: which pools hold a
-//! Pod's records, how often a NIC failed its validation, which addresses are shunned here.
+//! Pod's records, how often a NIC failed its validation, which addresses are shunned here, what users were told.
 //! Losing it costs a slower cleanup, never a wrong one.
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,6 +14,8 @@ use tokio::time::Instant;
 const FAILURES: u32 = 5;
 /// How long an address that was given up is not taken again on this node.
 const SHUN: Duration = Duration::from_secs(300);
+/// Between two equal events about one Pod.
+const EVENT_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memory.
 #[derive(Debug, Default)]
@@ -24,6 +26,7 @@ struct Inner {
     pools: HashMap<String, BTreeSet<String>>,
     failures: HashMap<(String, String), u32>,
     shunned: HashMap<IpAddr, Instant>,
+    told: HashMap<(String, &'static str), Instant>,
 }
 
 impl Memory {
@@ -83,6 +86,20 @@ impl Memory {
         inner.shunned.keys().copied().collect()
     }
 
+    /// Whether the user may be told this of the Pod again; if so, it counts as told.
+    #[must_use]
+    pub fn may_tell(&self, uid: &str, reason: &'static str) -> bool {
+        let mut inner = self.inner();
+        let now = Instant::now();
+        inner.told.retain(|_, at| *at + EVENT_PAUSE > now);
+        let key = (uid.to_owned(), reason);
+        let may = !inner.told.contains_key(&key);
+        if may {
+            inner.told.insert(key, now);
+        }
+        may
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,6 +125,15 @@ mod tests {
         assert!(memory.shunned().contains(address));
         tokio::time::advance(SHUN).await;
         assert!(memory.shunned().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_is_told_once_a_minute() {
+        let memory = Memory::default();
+        let tell = |uid| memory.may_tell(uid, "Reason");
+        assert_eq!((tell("u-1"), tell("u-1"), tell("u-2")), (true, false, true));
+        tokio::time::advance(EVENT_PAUSE).await;
+        assert!(tell("u-1"));
     }
 
     #[test]

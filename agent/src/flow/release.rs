@@ -1,63 +1,149 @@
-//! Release: a Pod's records leave the pools, guarded by its UID.
+//! Release: a Pod's records leave the pools, guarded by its UID. Sub-ENIs of prewarm pools go back to
+//! the provider first, where there is one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use spiderpool_ipam::batch::{Op, Outcome};
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::plan::Allocation;
+use spiderpool_ipam::pool::Pool;
 use tokio::time::Instant;
 
 use super::error::{FlowError, full};
+use super::pending::Leaving;
+use super::unbind::{Owner, SubEni, is_primary, sub_enis};
 use crate::agent::Agent;
-use crate::store::{ObjectKey, PodEvent};
-use crate::writer::{Change, WriteError};
+use crate::store::{Freshness, ObjectKey, PodEvent};
+use crate::writer::{Change, Committed, WriteError};
 
 /// Reason of the event when an address is given up (spec dataplane 4.3).
 const EVENT_VALIDATION: &str = "SubENIValidationFailed";
+/// Time that a repeated release has.
+const RETRY_BUDGET: Duration = Duration::from_secs(97);
+
+/// What has to be done about one pool.
+enum Task {
+    /// Free the UID's records, or only these.
+    Records(String, Option<Vec<IpAddr>>),
+    /// The provider first.
+    SubEni(SubEni),
+}
 
 impl Agent {
     /// Frees every record of this UID in these pools, side by side. A pool that is gone or
-    /// unreadable is GC's, with a log line.
+    /// unreadable is GC's, with a log line. `false`: the provider has not accepted all of it, and
+    /// what it has not stays claimed.
     ///
     /// # Errors
     /// [`FlowError::Release`] when trying again helps; the other pools are done all the same.
     pub(super) async fn release(
         &self,
-        pod: &ObjectKey,
-        uid: &str,
+        owner: Owner<'_>,
         pools: &BTreeSet<String>,
-        deadline: Instant,
-    ) -> Result<(), FlowError> {
-        let op = Op::Release {
-            uid: uid.to_owned(),
-            nic: None,
-            addresses: None,
+    ) -> Result<bool, FlowError> {
+        let failed = |source| FlowError::Release {
+            pod: owner.pod.clone(),
+            source: Box::new(source),
         };
-        let releases = pools
-            .iter()
-            .map(|pool| self.release_in(pool, op.clone(), deadline));
-        let mut failed = None;
-        for (pool, result) in pools.iter().zip(join_all(releases).await) {
+        // Two calls for one Pod would tell the provider twice, the second perhaps too late.
+        let uid = owner.uid.to_owned();
+        let locked = tokio::time::timeout_at(owner.deadline, self.releases.lock(uid)).await;
+        let _alone = locked.map_err(|_| {
+            let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+            failed(WriteError::Deadline(pools.join(", ")))
+        })?;
+        let tasks = self.release_tasks(owner.uid, pools).await?;
+        let results = join_all(tasks.iter().map(|task| self.release_one(owner, task))).await;
+        let (mut done, mut error) = (true, None);
+        for result in results {
             match result {
-                Ok(()) | Err(WriteError::NoPool(_)) => {}
-                Err(error) if error.is_this_pool_only() => {
-                    tracing::warn!(%pod, uid, pool, error = %full(&error), "records are not freed; GC's work");
+                Ok(one) => done &= one,
+                Err(WriteError::NoPool(_)) => {}
+                Err(other) if other.is_this_pool_only() => {
+                    let (pod, uid) = (owner.pod, owner.uid);
+                    tracing::warn!(%pod, uid, error = %full(&other), "records are not freed; GC's work");
                 }
-                Err(error) => failed = Some(error),
+                Err(other) => error = Some(other),
             }
         }
-        match failed {
-            None => Ok(()),
-            Some(source) => Err(FlowError::Release {
-                pod: pod.clone(),
-                source: Box::new(source),
-            }),
+        error.map_or(Ok(done), |error| Err(failed(error)))
+    }
+
+    async fn release_tasks(
+        &self,
+        uid: &str,
+        pools: &BTreeSet<String>,
+    ) -> Result<Vec<Task>, FlowError> {
+        if self.provider.is_none() {
+            let records = |pool: &String| Task::Records(pool.clone(), None);
+            return Ok(pools.iter().map(records).collect());
+        }
+        let known = self.known_pools(pools).await?;
+        let enis = sub_enis(uid, &known);
+        let mut tasks = Vec::new();
+        for name in pools {
+            if known.get(name).is_some_and(|pool| is_primary(pool, &known)) {
+                continue;
+            }
+            let halves = enis.iter().filter_map(|eni| eni.half.as_ref());
+            let kept: Vec<IpAddr> = halves
+                .filter(|(pool, _)| pool == name)
+                .map(|(_, address)| *address)
+                .collect();
+            let only = known.get(name).filter(|_| !kept.is_empty()).map(|pool| {
+                let own = pool.records_of(uid).into_iter().map(|(address, _)| address);
+                own.filter(|address| !kept.contains(address)).collect()
+            });
+            tasks.push(Task::Records(name.clone(), only));
+        }
+        tasks.extend(enis.into_iter().map(Task::SubEni));
+        Ok(tasks)
+    }
+
+    /// The pools of these names that can be read.
+    async fn known_pools(
+        &self,
+        names: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Arc<Pool>>, FlowError> {
+        let mut pools = BTreeMap::new();
+        for name in names {
+            let read = self.store.pool(name, Freshness::Cached).await;
+            let read = read.map_err(FlowError::store("read a pool of the Pod"))?;
+            if let Some(Ok(pool)) = read.as_ref().map(|object| object.pool()) {
+                pools.insert(name.clone(), Arc::clone(pool));
+            }
+        }
+        Ok(pools)
+    }
+
+    async fn release_one(&self, owner: Owner<'_>, task: &Task) -> Result<bool, WriteError> {
+        match (task, &self.provider) {
+            (Task::SubEni(eni), Some(provider)) => self.unbind(provider.as_ref(), owner, eni).await,
+            (Task::SubEni(_), None) => Ok(false),
+            (Task::Records(pool, only), _) => {
+                let op = Op::Release {
+                    uid: owner.uid.to_owned(),
+                    nic: None,
+                    addresses: only.clone(),
+                    by: None,
+                };
+                let freed = self.release_in(pool, op, owner.deadline).await;
+                freed.map(|()| true)
+            }
         }
     }
 
-    async fn release_in(&self, pool: &str, op: Op, deadline: Instant) -> Result<(), WriteError> {
+    /// One change that claims nothing.
+    pub(super) async fn change(
+        &self,
+        pool: &str,
+        op: Op,
+        deadline: Instant,
+    ) -> Result<Committed, WriteError> {
         let change = Change {
             pool: pool.to_owned(),
             sibling: None,
@@ -65,7 +151,16 @@ impl Agent {
             rules: Arc::new(Rules::default()),
             deadline,
         };
-        let committed = self.writers.commit(change).await?;
+        self.writers.commit(change).await
+    }
+
+    pub(super) async fn release_in(
+        &self,
+        pool: &str,
+        op: Op,
+        deadline: Instant,
+    ) -> Result<(), WriteError> {
+        let committed = self.change(pool, op, deadline).await?;
         if let Outcome::Released(freed) = committed.outcome
             && !freed.is_empty()
         {
@@ -75,28 +170,45 @@ impl Agent {
         Ok(())
     }
 
-    /// Gives up addresses that failed their validation too often: releases them and does not
-    /// take them again on this node for a while. What fails here is GC's.
+    /// Tries again what a provider had not accepted, each under the lock of its NIC.
+    pub async fn retry_releases(&self) {
+        for (uid, leaving) in self.pending.take() {
+            let leaving = Leaving {
+                deadline: Instant::now() + RETRY_BUDGET,
+                ..leaving
+            };
+            let key = (uid.clone(), leaving.ifname.clone());
+            let locked = tokio::time::timeout_at(leaving.deadline, self.locks.lock(key)).await;
+            let Ok(_alone) = locked else {
+                self.pending.keep(&uid, leaving);
+                continue;
+            };
+            if let Err(error) = self.release_pod(&leaving).await {
+                let pod = &leaving.pod;
+                tracing::warn!(%pod, uid, error = %full(&error), "a release is tried again later");
+                self.pending.keep(&uid, leaving);
+            }
+        }
+    }
+
+    /// Gives up addresses that failed their validation too often: releases them by the mode of
+    /// their pool and does not take them again on this node for a while. What fails here is GC's.
     pub(super) async fn give_up(&self, pod: &ObjectKey, uid: &str, allocation: &Allocation) {
         let nic = &allocation.nic;
         self.unrecord(pod, uid, nic).await;
-        for ip in &allocation.ips {
-            let address = ip.address.addr();
-            self.memory.shun(address);
-            let op = Op::Release {
-                uid: uid.to_owned(),
-                nic: Some(nic.clone()),
-                addresses: Some(vec![address]),
-            };
-            if let Err(error) = self.release_in(&ip.pool, op, self.undo_deadline()).await {
-                tracing::warn!(%pod, uid, pool = ip.pool, %address, error = %full(&error), "cannot release an address that keeps failing its validation");
-            }
+        let owner = Owner {
+            pod,
+            uid,
+            deadline: self.undo_deadline(),
+        };
+        let given: Vec<IpAddr> = allocation.ips.iter().map(|ip| ip.address.addr()).collect();
+        for address in &given {
+            self.memory.shun(*address);
         }
-        let addresses: Vec<String> = allocation
-            .ips
-            .iter()
-            .map(|ip| ip.address.addr().to_string())
-            .collect();
+        if let Err(error) = self.release_nic(owner, allocation, &given).await {
+            tracing::warn!(%pod, uid, nic, error, "addresses that keep failing their validation are not released; GC's work");
+        }
+        let addresses: Vec<String> = given.iter().map(ToString::to_string).collect();
         let message = format!(
             "sub-ENI validation of NIC {nic} failed five times in a row; {} released and not used on node {} for 5 minutes",
             addresses.join(" and "),
@@ -110,5 +222,39 @@ impl Agent {
             message,
         };
         self.store.event(event).await;
+    }
+
+    /// One NIC's addresses, the Pod's others stay.
+    async fn release_nic(
+        &self,
+        owner: Owner<'_>,
+        allocation: &Allocation,
+        given: &[IpAddr],
+    ) -> Result<(), String> {
+        let names = allocation.ips.iter().map(|ip| ip.pool.clone()).collect();
+        let known = self.known_pools(&names).await;
+        let known = known.map_err(|error| full(&error))?;
+        if let Some(provider) = &self.provider {
+            let enis = sub_enis(owner.uid, &known).into_iter();
+            if let Some(eni) = enis.into_iter().find(|eni| given.contains(&eni.address)) {
+                let unbound = self.unbind(provider.as_ref(), owner, &eni).await;
+                return match unbound {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err("the provider has not accepted it".to_owned()),
+                    Err(error) => Err(full(&error)),
+                };
+            }
+        }
+        for ip in &allocation.ips {
+            let op = Op::Release {
+                uid: owner.uid.to_owned(),
+                nic: Some(allocation.nic.clone()),
+                addresses: Some(vec![ip.address.addr()]),
+                by: None,
+            };
+            let freed = self.release_in(&ip.pool, op, owner.deadline).await;
+            freed.map_err(|error| full(&error))?;
+        }
+        Ok(())
     }
 }

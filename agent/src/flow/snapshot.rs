@@ -58,6 +58,7 @@ impl Agent {
         Arc::new(Rules {
             reserved: snapshot.reserved().union(&self.memory.shunned()),
             record_cap: self.settings.record_cap,
+            provider: self.provider.is_some(),
         })
     }
 }

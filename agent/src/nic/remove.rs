@@ -5,7 +5,8 @@ use spiderpool_netops::rtnl::{Link, LinkKind};
 use super::sandbox::{Identity, Sandbox};
 use super::{Holder, NicError, NicTarget};
 
-/// Deletes the NIC of a DEL, finished or not, if it is the one described.
+/// Deletes the NIC of a DEL, finished or not, if it is the one described. Its name may have been
+/// changed in the Pod: a link that stayed would keep the VLAN from the next Pod.
 pub(super) async fn detach(sandbox: &Sandbox<'_>, target: &NicTarget) -> Result<bool, NicError> {
     let identity = Identity {
         master: target.master.as_ref(),
@@ -13,22 +14,22 @@ pub(super) async fn detach(sandbox: &Sandbox<'_>, target: &NicTarget) -> Result<
         mac: target.mac,
     };
     let named = sandbox.link(target.ifname.as_str()).await?;
-    let link = match named {
-        Some(link) => Some(link),
-        // Without a VLAN and MAC to compare, nothing proves that a temporary link is this NIC's.
-        None if target.vlan.is_some() && target.mac.is_some() => {
-            sandbox.unfinished(identity).await?
-        }
-        None => None,
-    };
-    match link {
-        Some(link) if sandbox.is(&link, identity).await? => sandbox.delete(&link).await,
-        Some(link) => {
-            tracing::warn!(ifname = %link.name, netns = %sandbox.netns, "link left alone: it is not the NIC to detach");
-            Ok(false)
-        }
-        None => Ok(false),
+    if let Some(link) = &named
+        && sandbox.is(link, identity).await?
+    {
+        return sandbox.delete(link).await;
     }
+    // Without a VLAN and MAC to compare, nothing proves that a link of another name is this NIC.
+    if target.vlan.is_some()
+        && target.mac.is_some()
+        && let Some(link) = sandbox.by_identity(identity).await?
+    {
+        return sandbox.delete(&link).await;
+    }
+    if let Some(link) = named {
+        tracing::warn!(ifname = %link.name, netns = %sandbox.netns, "link left alone: it is not the NIC to detach");
+    }
+    Ok(false)
 }
 
 /// Deletes the link that holds a VLAN, if it is still the one found.

@@ -124,12 +124,28 @@ impl<'a> Sandbox<'a> {
         &self,
         identity: Identity<'_>,
     ) -> Result<Option<Link>, NicError> {
+        self.search(identity, is_temporary).await
+    }
+
+    /// The link of the given identity under whatever name: who may act in the Pod may rename it.
+    pub(super) async fn by_identity(
+        &self,
+        identity: Identity<'_>,
+    ) -> Result<Option<Link>, NicError> {
+        self.search(identity, |_| true).await
+    }
+
+    async fn search(
+        &self,
+        identity: Identity<'_>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Option<Link>, NicError> {
         let failed = |source| NicError::Netlink {
-            doing: "looking for an unfinished link in the Pod",
+            doing: "looking through the links of the Pod",
             source,
         };
         for link in self.pod.links().await.map_err(failed)? {
-            if is_temporary(&link.name) && self.is(&link, identity).await? {
+            if wanted(&link.name) && self.is(&link, identity).await? {
                 return Ok(Some(link));
             }
         }

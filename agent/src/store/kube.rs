@@ -214,7 +214,7 @@ impl Store for KubeStore {
             })?;
             let node = self.nodes.get(&self.node);
             Ok(Caches {
-                pools: self.pools.all(),
+                pools: self.pools.all_readable().await,
                 reserved: self.reserved.all(),
                 namespace: self
                     .namespaces

@@ -121,8 +121,9 @@ impl Writer {
             .iter()
             .map(|member| member.change.op.clone())
             .collect();
-        // The latest member has seen the latest reservations.
-        let rules = members.last().map_or_else(
+        // The latest claim has seen the latest reservations; what gives back needs none.
+        let latest = members.iter().rfind(|member| member.change.op.claims());
+        let rules = latest.map_or_else(
             || Arc::new(Rules::default()),
             |member| Arc::clone(&member.change.rules),
         );

@@ -39,13 +39,14 @@ fn release(uid: &str) -> Change {
         uid: uid.into(),
         nic: None,
         addresses: None,
+        by: None,
     })
 }
 
 fn address(answer: Answer) -> String {
     match answer.unwrap().outcome {
         Outcome::Claimed(pick) => pick.address.to_string(),
-        Outcome::Released(_) => panic!("released"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -73,6 +74,24 @@ async fn who_waits_while_a_write_is_under_way_travels_in_the_next() {
     assert_eq!(address(d), "10.0.0.13");
     assert!(e.is_ok());
     assert_eq!(store.counts().pool_writes, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_in_the_same_write_does_not_lift_reservations() {
+    let (store, writers, _) = world(&["10.0.0.10-10.0.0.11"]);
+    store.set_delay(Duration::from_millis(10));
+    let reserving = Change {
+        rules: Arc::new(Rules {
+            reserved: ["10.0.0.10".parse::<std::net::IpAddr>().unwrap()]
+                .into_iter()
+                .collect(),
+            ..Rules::default()
+        }),
+        ..claim("a")
+    };
+    let (a, z) = tokio::join!(writers.commit(reserving), writers.commit(release("z")));
+    assert_eq!(address(a), "10.0.0.11");
+    assert!(z.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,6 +82,13 @@ impl FakeNic {
         kernel.links.remove(&(id, ifname.into()));
     }
 
+    pub(crate) fn rename_link(&self, path: &str, from: &str, to: &str) {
+        let mut kernel = self.kernel();
+        let id = kernel.namespaces[Path::new(path)];
+        let link = kernel.links.remove(&(id, from.into())).unwrap();
+        kernel.links.insert((id, to.into()), link);
+    }
+
     pub(crate) fn add_foreign_link(&self, inode: u64, ifname: &str, link: Link) {
         let id = NetnsId { dev: 4, inode };
         self.kernel().links.insert((id, ifname.into()), link);

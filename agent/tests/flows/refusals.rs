@@ -265,6 +265,7 @@ async fn a_vlan_of_a_live_pod_is_105_with_its_name_of_a_dead_one_is_taken() {
         // The cloud gives its VLAN to another address, the record is gone.
         world.prewarm_pool("p4", "172.91.0.0/24", &[("172.91.0.101", 301)]);
         if dead {
+            world.nic.rename_link("/ns/d", "net1", "renamed");
             world.store.remove_pod(&object_key("shop/old"));
             world.nic.leak_netns("/ns/d");
         }

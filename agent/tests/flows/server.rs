@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use spiderpool_agent::api::{self, socket::Socket};
@@ -29,8 +30,7 @@ impl Server {
         let stop = CancellationToken::new();
         let socket = Socket::bind(world.paths.socket_path()).unwrap();
         let (agent, stopping) = (Arc::clone(&world.agent), stop.clone());
-        let served =
-            tokio::spawn(async move { api::serve(agent, socket, stopping).await.unwrap() });
+        let served = tokio::spawn(async move { api::serve(agent, socket, stopping).await });
         Self {
             world,
             stop,
@@ -115,7 +115,7 @@ async fn a_stopped_server_takes_its_socket_away_and_a_newer_one_keeps_its_own() 
     let newer = Socket::bind(&path).unwrap();
     let stop = CancellationToken::new();
     let (agent, stopping) = (Arc::clone(&server.world.agent), stop.clone());
-    let serving = tokio::spawn(async move { api::serve(agent, newer, stopping).await.unwrap() });
+    let serving = tokio::spawn(async move { api::serve(agent, newer, stopping).await });
     server.stop.cancel();
     server.served.await.unwrap();
     let health = "GET /v1/ipam/healthy HTTP/1.1\r\nhost: agent\r\nconnection: close\r\n\r\n";
@@ -126,12 +126,60 @@ async fn a_stopped_server_takes_its_socket_away_and_a_newer_one_keeps_its_own() 
 }
 
 #[tokio::test]
+async fn a_configuration_as_large_as_the_plugin_takes_is_read() {
+    let server = Server::start();
+    let large = request().conf("comment", "x".repeat(8 << 20));
+    let (status, body) = server.call(&large, "ADD").await;
+    assert_eq!(status, 200, "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_stop_in_the_middle_do_not_keep_the_agent_from_stopping() {
+    let server = Server::start();
+    let mut stopped = Vec::new();
+    for part in [
+        "POST /v1/cni HTTP/1.1\r\nhost: ag",
+        "POST /v1/cni HTTP/1.1\r\nhost: agent\r\ncontent-length: 500\r\n\r\n{",
+    ] {
+        let mut stream = UnixStream::connect(server.world.paths.socket_path())
+            .await
+            .unwrap();
+        stream.write_all(part.as_bytes()).await.unwrap();
+        stopped.push(stream);
+    }
+    // Answered after those two have been accepted.
+    assert_eq!(server.call(&request(), "ADD").await.0, 200);
+    server.stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(30), server.served).await;
+    ended.expect("the agent stops").unwrap();
+    let mut answer = String::new();
+    stopped[1].read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("not complete within"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_socket_that_was_removed_with_its_folder_comes_back() {
+    let server = Server::start();
+    let path = server.world.paths.socket_path().to_owned();
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    let back = async {
+        while UnixStream::connect(&path).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(30), back).await;
+    waited.expect("the socket comes back");
+    assert_eq!(server.call(&request(), "ADD").await.0, 200);
+    assert_eq!(server.world.files().len(), 1);
+    server.stop.cancel();
+    server.served.await.unwrap();
+    assert!(!path.exists());
+}
+
+#[tokio::test]
 async fn a_caller_that_hangs_up_cancels_what_waits() {
     let server = Server::start();
-    server
-        .world
-        .store
-        .set_delay(std::time::Duration::from_millis(200));
+    server.world.store.set_delay(Duration::from_millis(200));
     let body = serde_json::to_string(&request().build("ADD")).unwrap();
     let text = format!(
         "POST /v1/cni HTTP/1.1\r\nhost: agent\r\ncontent-length: {}\r\n\r\n{body}",

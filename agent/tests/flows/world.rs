@@ -8,11 +8,13 @@ use spiderpool_agent::agent::{Agent, Seams, Settings};
 use spiderpool_agent::clock::{FakeClock, Jitter};
 use spiderpool_agent::flow::call::Limits;
 use spiderpool_agent::flow::error::Failure;
+use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
 use spiderpool_agent::store::memory::{MemoryStore, pool_json};
 use spiderpool_agent::store::{ObjectKey, PodObject};
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniResult;
+use spiderpool_iaas::provider::Provider;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +29,7 @@ pub(crate) struct World {
     pub(crate) agent: Arc<Agent>,
     pub(crate) paths: Paths,
     settings: Settings,
+    provider: Option<Arc<dyn Provider>>,
     _dir: tempfile::TempDir,
 }
 
@@ -43,7 +46,16 @@ impl World {
         })
     }
 
+    /// A node of a cluster with a provider.
+    pub(crate) fn with_provider(provider: Arc<dyn Provider>) -> Self {
+        Self::build(Settings::new(NODE), Some(provider))
+    }
+
     pub(crate) fn with(settings: Settings) -> Self {
+        Self::build(settings, None)
+    }
+
+    fn build(settings: Settings, provider: Option<Arc<dyn Provider>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let paths = Paths::new(dir.path());
         paths.prepare().unwrap();
@@ -53,20 +65,22 @@ impl World {
         for (index, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
             nic.add_netns(&format!("/ns/{name}"), 100 + index as u64);
         }
-        let agent = agent_over(&store, &nic, &paths, settings.clone());
+        let agent = agent_over(&store, &nic, &paths, settings.clone(), provider.clone());
         Self {
             store,
             nic,
             agent,
             paths,
             settings,
+            provider,
             _dir: dir,
         }
     }
 
     /// The agent stops and another starts over what is left.
     pub(crate) fn restart(&mut self) {
-        self.agent = agent_over(&self.store, &self.nic, &self.paths, self.settings.clone());
+        let (settings, provider) = (self.settings.clone(), self.provider.clone());
+        self.agent = agent_over(&self.store, &self.nic, &self.paths, settings, provider);
     }
 
     pub(crate) fn pod(&self, key: &str, uid: &str) -> PodObject {
@@ -187,10 +201,13 @@ fn agent_over(
     nic: &Arc<FakeNic>,
     paths: &Paths,
     settings: Settings,
+    provider: Option<Arc<dyn Provider>>,
 ) -> Arc<Agent> {
     let seams = Seams {
         store: Arc::clone(store) as _,
         nic: Arc::clone(nic) as _,
+        provider,
+        observer: Arc::new(NoObserver),
         clock: Arc::new(FakeClock::default()),
         jitter: Arc::new(Jitter::from_seed(1)),
     };

@@ -55,6 +55,34 @@ async fn a_dead_sandbox_loses_its_vlan() {
 
 #[tokio::test]
 #[ignore = "vm level"]
+async fn a_nic_renamed_in_the_pod_is_detached_all_the_same() {
+    let Some(rig) = Rig::new("a_nic_renamed_in_the_pod_is_detached_all_the_same").await else {
+        return;
+    };
+    let pod = Named::new("pod");
+    let (first, mut second) = (bare(&pod, 132), bare(&pod, 133));
+    second.ifname = "net2".parse().unwrap();
+    second.mac = crate::rig::mac(0x0d);
+    rig.nic.attach(first.clone()).await.unwrap();
+    rig.nic.attach(second.clone()).await.unwrap();
+    // The two change their names, so that the right name is on the wrong link.
+    let rtnl = pod.rtnl().await;
+    for (from, to) in [("net1", "swap"), ("net2", "net1"), ("swap", "net2")] {
+        let link = pod.link(from).await.unwrap();
+        rtnl.set_down(link.ifindex).await.unwrap();
+        rtnl.rename_and_up(link.ifindex, to).await.unwrap();
+    }
+    rtnl.close().await;
+    assert!(rig.nic.detach(target(&first, &pod)).await.unwrap());
+    assert_eq!(pod.names().await, ["net1"]);
+    assert_eq!(pod.link("net1").await.unwrap().vlan, Some(second.vlan));
+    assert!(!rig.nic.detach(target(&first, &pod)).await.unwrap());
+    assert!(rig.nic.detach(target(&second, &pod)).await.unwrap());
+    assert_eq!(pod.names().await, [""; 0]);
+}
+
+#[tokio::test]
+#[ignore = "vm level"]
 async fn the_holder_is_the_one_on_the_same_master() {
     let Some(rig) = Rig::new("the_holder_is_the_one_on_the_same_master").await else {
         return;

@@ -19,7 +19,9 @@ pub enum ValueError {
     #[error("MAC address {0} is not a unicast address")]
     MacNotUnicast(Mac),
     /// Not a Linux interface name.
-    #[error("interface name {0:?} is not 1-15 characters without '/', ':' and white space")]
+    #[error(
+        "interface name {0:?} is not 1-15 characters without '/', ':', '%' and white space, other than all and default"
+    )]
     IfName(String),
 }
 
@@ -162,7 +164,8 @@ impl<'de> Deserialize<'de> for Mac {
 }
 
 /// A Linux interface name: 1 to 15 bytes, no `/`, `:`, white space, not `.` or `..`
-/// (net/core/dev.c, `dev_valid_name`).
+/// (net/core/dev.c, `dev_valid_name`). No `%` either: the kernel takes `net%d` for a pattern and
+/// gives the link another name. `all` and `default` are folders of sysctls, the kernel refuses them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct IfName(String);
@@ -180,11 +183,10 @@ impl FromStr for IfName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let legal = (1..=15).contains(&text.len())
-            && text != "."
-            && text != ".."
+            && !matches!(text, "." | ".." | "all" | "default")
             && text
                 .bytes()
-                .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
+                .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b':' | b'%'));
         if legal {
             Ok(Self(text.to_owned()))
         } else {
@@ -270,6 +272,9 @@ mod tests {
             "a:b",
             "a b",
             "sixteen-chars-xy",
+            "net%d",
+            "all",
+            "default",
             "naïve",
         ] {
             assert!(bad.parse::<IfName>().is_err(), "{bad}");

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -100,15 +101,16 @@ impl Store {
     /// Opens the file, making it and its folder if need be.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         create_if_absent(path)?;
-        let database = Builder::new()
-            .set_cache_size(CACHE_BYTES)
-            .open(path)
-            .map_err(|source| match source {
-                redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse {
-                    path: path.to_owned(),
-                },
-                other => open_error(path, other),
-            })?;
+        let database = unless_panicked(|| {
+            let opened = Builder::new().set_cache_size(CACHE_BYTES).open(path);
+            opened.map_err(redb::Error::from)
+        });
+        let database = database.map_err(|source| match source {
+            redb::Error::DatabaseAlreadyOpen => OpenError::InUse {
+                path: path.to_owned(),
+            },
+            other => open_error(path, other),
+        })?;
         Ok(Self {
             path: path.to_owned(),
             database,
@@ -118,10 +120,8 @@ impl Store {
     /// Reads everything.
     pub(crate) fn load(&self) -> Result<Snapshot, OpenError> {
         let path = &self.path;
-        let snapshot = self.read().map_err(|source| OpenError::Open {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
+        let snapshot =
+            unless_panicked(|| self.read()).map_err(|source| open_error(path, source))?;
         match snapshot {
             (CURRENT_FORMAT, snapshot) => Ok(snapshot),
             (found, _) => Err(OpenError::Format {
@@ -155,7 +155,8 @@ impl Store {
         version: u64,
         changes: impl Iterator<Item = (&'a ObjectKey, Option<&'a [u8]>)>,
     ) -> Result<(), CommitError> {
-        commit(&self.database, version, changes).map_err(|source| CommitError {
+        let committed = unless_panicked(|| commit(&self.database, version, changes));
+        committed.map_err(|source| CommitError {
             path: self.path.clone(),
             source: Box::new(source),
         })
@@ -173,6 +174,18 @@ impl Store {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Some damages of its file redb finds only by a panic: to us they are an error like the others.
+/// What the panic has left half done goes with the database, which nobody uses after an error.
+fn unless_panicked<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(redb::Error::Corrupted(text.unwrap_or_default()))
+    })
 }
 
 fn commit<'a>(
@@ -300,5 +313,41 @@ impl Store {
             path: path.to_owned(),
             database,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn written(path: &Path) {
+        let mut store = Store::open(path).unwrap();
+        let value = vec![b'7'; 600];
+        for version in 0..40_u64 {
+            let key = ObjectKey::new("pods", "default", &format!("p-{version}"));
+            let changes = [(&key, Some(value.as_slice()))];
+            store.commit(version, changes.into_iter()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_damaged_page_is_an_error_that_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        written(&path);
+        let good = std::fs::read(&path).unwrap();
+        let mut refused = 0;
+        for page in 1..good.len() / PAGE {
+            let mut bad = good.clone();
+            bad[page * PAGE..page * PAGE + 64].fill(0xa5);
+            std::fs::write(&path, bad).unwrap();
+            if let Err(error) = Store::open(&path).and_then(|store| store.load()) {
+                assert!(error.to_string().contains("state.redb"), "{error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 0, "no page mattered");
     }
 }

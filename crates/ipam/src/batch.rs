@@ -4,14 +4,18 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use serde_json::Map;
-use spiderpool_api::allocation::{Record, Records};
+use spiderpool_api::allocation::{Record, Records, Releasing};
 
 use crate::pick::{
     Claimant, Path, Pick, PickError, PickKind, Rules, Taken, View, may_give, own_addresses, owns,
     room,
 };
 use crate::pool::Pool;
+
+/// Age in seconds after which another actor may take a release marker over.
+pub const TAKEOVER_SECONDS: i64 = 120;
 
 /// One wanted change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +36,19 @@ pub enum Op {
         /// The partner address.
         address: IpAddr,
     },
+    /// Marks records of a Pod UID as being released (spec iaas section 8): until they are freed or
+    /// the mark is old, nobody else tells the provider, and nobody gets the addresses.
+    Mark {
+        /// The UID the record must carry; empty marks nothing.
+        uid: String,
+        /// Only these addresses.
+        addresses: Vec<IpAddr>,
+        /// Who will call the provider.
+        by: String,
+        /// Now, RFC 3339. A mark of somebody else is taken over [`TAKEOVER_SECONDS`] after its own
+        /// time, and at once when that cannot be read.
+        at: String,
+    },
     /// Frees records of a Pod UID. Others are never touched, whatever the address; one marked as
     /// being released is left to who marked it. Nothing to free is success.
     Release {
@@ -41,7 +58,17 @@ pub enum Op {
         nic: Option<String>,
         /// Only these addresses.
         addresses: Option<Vec<IpAddr>>,
+        /// Who asks: what this actor has marked is freed too.
+        by: Option<String>,
     },
+}
+
+impl Op {
+    /// Whether an address is wanted, not given back.
+    #[must_use]
+    pub const fn claims(&self) -> bool {
+        matches!(self, Self::Claim { .. } | Self::ClaimHalf { .. })
+    }
 }
 
 /// What became of a member.
@@ -49,6 +76,8 @@ pub enum Op {
 pub enum Outcome {
     /// The NIC owns the address.
     Claimed(Pick),
+    /// These addresses are marked by who asked, possibly none.
+    Marked(Vec<IpAddr>),
     /// These addresses were freed, possibly none.
     Released(Vec<IpAddr>),
 }
@@ -108,11 +137,24 @@ impl Table<'_> {
                 let chosen = half(&self.pool, who, self.rules, *address)?;
                 Ok(self.write(who, chosen))
             }
+            Op::Mark {
+                uid,
+                addresses,
+                by,
+                at,
+            } => {
+                let mark = Releasing {
+                    by: by.clone(),
+                    at: at.clone(),
+                };
+                Ok(self.mark(uid, addresses, &mark))
+            }
             Op::Release {
                 uid,
                 nic,
                 addresses,
-            } => Ok(self.release(uid, nic.as_deref(), addresses.as_deref())),
+                by,
+            } => Ok(self.release(uid, nic.as_deref(), addresses.as_deref(), by.as_deref())),
         }
     }
 
@@ -156,16 +198,51 @@ impl Table<'_> {
             let one = std::iter::once(chosen.address).collect();
             self.taken.own = self.taken.own.union(&one);
         }
+        if let Some(v6) = chosen.pair_v6 {
+            self.taken.promise(v6);
+        }
         Outcome::Claimed(chosen)
     }
 
-    fn release(&mut self, uid: &str, nic: Option<&str>, addresses: Option<&[IpAddr]>) -> Outcome {
+    fn mark(&mut self, uid: &str, addresses: &[IpAddr], mark: &Releasing) -> Outcome {
+        let mut marked = Vec::new();
+        for address in addresses {
+            let record = self.pool.records.get(*address);
+            let Some(record) = record.filter(|record| !uid.is_empty() && record.pod_uid == uid)
+            else {
+                continue;
+            };
+            if record
+                .releasing
+                .as_ref()
+                .is_some_and(|other| !gives_way(other, mark))
+            {
+                continue;
+            }
+            let record = Record {
+                releasing: Some(mark.clone()),
+                ..record.clone()
+            };
+            self.pool.records.insert(*address, record);
+            marked.push(*address);
+        }
+        Outcome::Marked(marked)
+    }
+
+    fn release(
+        &mut self,
+        uid: &str,
+        nic: Option<&str>,
+        addresses: Option<&[IpAddr]>,
+        by: Option<&str>,
+    ) -> Outcome {
         let freed: Vec<IpAddr> = self
             .pool
             .records_of(uid)
             .into_iter()
             .filter(|(address, record)| {
-                record.releasing.is_none()
+                let mark = record.releasing.as_ref();
+                mark.is_none_or(|mark| by == Some(&mark.by))
                     && nic.is_none_or(|nic| record.nic.as_deref().is_none_or(|own| own == nic))
                     && addresses.is_none_or(|list| list.contains(address))
             })
@@ -182,6 +259,18 @@ impl Table<'_> {
         let gone = addresses.iter().copied().collect();
         self.taken.own = self.taken.own.subtract(&gone);
     }
+}
+
+/// Whether a mark that is there makes way for `new`.
+fn gives_way(there: &Releasing, new: &Releasing) -> bool {
+    if there.by == new.by {
+        return true;
+    }
+    let (Ok(then), Ok(now)) = (there.at.parse::<Timestamp>(), new.at.parse::<Timestamp>()) else {
+        // Without a readable time it would stay for ever.
+        return true;
+    };
+    now.duration_since(then).as_secs() >= TAKEOVER_SECONDS
 }
 
 fn half(pool: &Pool, who: &Claimant, rules: &Rules, address: IpAddr) -> Result<Pick, PickError> {
@@ -239,6 +328,7 @@ fn direct(
         address,
         pair_v6: None,
         binding: None,
+        known_mac: None,
         kind,
         path: Path::Plain,
         stale,

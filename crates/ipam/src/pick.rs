@@ -1,5 +1,6 @@
 //! Which address of a pool a NIC gets (spec ipam 4.1, 7.2, 7.4): the one it has, else the lowest
-//! that is ready here. Pairs come from one metadata entry. Decides only; [`crate::batch`] writes.
+//! that is ready here, else, in a global pool, the lowest that a provider call makes ready at the
+//! least cost. Pairs come from one metadata entry. Decides only; [`crate::batch`] writes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,6 +11,7 @@ use spiderpool_api::value::{Mac, VlanId};
 use crate::pool::{NotReady, Pool};
 use crate::range_set::RangeSet;
 
+mod cold;
 mod halves;
 mod view;
 
@@ -42,6 +44,8 @@ pub struct Rules {
     pub reserved: RangeSet,
     /// Records a pool may have at most.
     pub record_cap: i64,
+    /// A provider can be called: addresses that are not ready here may be picked.
+    pub provider: bool,
 }
 
 impl Default for Rules {
@@ -49,6 +53,7 @@ impl Default for Rules {
         Self {
             reserved: RangeSet::empty(),
             record_cap: DEFAULT_RECORD_CAP,
+            provider: false,
         }
     }
 }
@@ -78,6 +83,12 @@ pub enum Path {
     Plain,
     /// A ready sub-ENI: no provider call.
     CacheHit,
+    /// No sub-ENI yet: the provider makes and attaches one.
+    ColdCreate,
+    /// A sub-ENI that hangs nowhere: the provider attaches it.
+    ColdRebind,
+    /// An idle sub-ENI of another node: the provider moves it.
+    ColdSteal,
 }
 
 impl Path {
@@ -87,6 +98,18 @@ impl Path {
         match self {
             Self::Plain => "plain",
             Self::CacheHit => "cache_hit",
+            Self::ColdCreate => "cold_create",
+            Self::ColdRebind => "cold_rebind",
+            Self::ColdSteal => "cold_steal",
+        }
+    }
+
+    /// Whether the provider has to be called before the address works.
+    #[must_use]
+    pub const fn is_cold(self) -> bool {
+        match self {
+            Self::Plain | Self::CacheHit => false,
+            Self::ColdCreate | Self::ColdRebind | Self::ColdSteal => true,
         }
     }
 }
@@ -98,8 +121,10 @@ pub struct Pick {
     pub address: IpAddr,
     /// Its partner, to be claimed in the sibling pool next.
     pub pair_v6: Option<Ipv6Addr>,
-    /// VLAN and MAC, for pools of a provider.
+    /// VLAN and MAC of a ready sub-ENI.
     pub binding: Option<Binding>,
+    /// MAC of a sub-ENI that has to be attached first. It stays the same, its VLAN does not.
+    pub known_mac: Option<Mac>,
     /// Whether a record has to be written.
     pub kind: PickKind,
     /// See [`Path`].
@@ -198,6 +223,8 @@ pub(crate) struct Taken {
     sibling: RangeSet,
     /// Partners that several entries name: they contradict each other, none is safe to give.
     shared: BTreeSet<Ipv6Addr>,
+    /// Partners that any entry names: each is locked to its sub-ENI.
+    locked: BTreeSet<Ipv6Addr>,
 }
 
 impl Taken {
@@ -211,7 +238,14 @@ impl Taken {
             own: pool.taken(),
             sibling: sibling.map(Pool::taken).unwrap_or_default(),
             shared,
+            locked: seen,
         }
+    }
+
+    /// The partner is promised to a claim whose other half is not written yet.
+    pub(crate) fn promise(&mut self, v6: Ipv6Addr) {
+        let one = std::iter::once(IpAddr::V6(v6)).collect();
+        self.sibling = self.sibling.union(&one);
     }
 }
 

@@ -4,16 +4,17 @@
 mod add;
 mod allocation;
 mod del;
+mod steps;
 
 pub use add::{
-    AddError, AddPlan, EndpointWrite, Held, Intent, PlannedStep, Step, Undo, claimant,
-    endpoint_after, plan_add, undo_of_claim,
+    AddError, AddPlan, EndpointWrite, Held, Intent, claimant, endpoint_after, plan_add, plan_check,
 };
 pub use allocation::{
     AllocatedIp, Allocation, Claim, ResultError, assemble, attach_routes, from_endpoint,
     to_endpoint,
 };
 pub use del::{DelFacts, DelPlan, NothingToFree, ReleaseFrom, plan_del};
+pub use steps::{PlannedStep, Step, Undo, undo_of_claim};
 
 #[cfg(test)]
 mod tests;

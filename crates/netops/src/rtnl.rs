@@ -5,8 +5,10 @@
 //! that a test can hold an attach to its budget. May touch the kernel by NETLINK_ROUTE only.
 
 mod address;
+mod counters;
 mod error;
 mod link;
+mod qdisc;
 mod route;
 
 use std::io;
@@ -25,8 +27,10 @@ use tokio::task::JoinHandle;
 use crate::netns::Netns;
 
 pub use address::Address;
+pub use counters::LinkCounters;
 pub use error::{Refusal, RtnlError};
 pub use link::{Link, LinkKind, VethSpec, VlanSpec};
+pub use qdisc::{Filter, Hook};
 pub use route::Route;
 
 /// Flags of a request that makes a new object.

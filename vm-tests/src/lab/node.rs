@@ -75,6 +75,7 @@ impl Node {
     /// It ends or is not healthy within 30 s; with its log.
     pub fn start_agent(&mut self) -> Result<()> {
         let (etc, run) = (self.dir.join("etc"), self.run_dir());
+        let bpf = self.bpf_dir();
         let (state, kubeconfig) = (self.dir.join("state.redb"), self.kubeconfig());
         let daemon = Daemon::start(&DaemonSpec {
             name: &format!("the agent of {}", self.plan.name),
@@ -87,6 +88,8 @@ impl Node {
                 etc.as_os_str(),
                 OsStr::new("--run-dir"),
                 run.as_os_str(),
+                OsStr::new("--bpf-dir"),
+                bpf.as_os_str(),
                 OsStr::new("--state"),
                 state.as_os_str(),
                 OsStr::new("--node-name"),
@@ -137,6 +140,19 @@ impl Node {
     #[must_use]
     pub fn run_dir(&self) -> PathBuf {
         self.dir.join("run")
+    }
+
+    /// Where the agent pins its observer: nodes of the lab share a kernel, so not in the usual
+    /// place. The agent mounts a BPF file system there.
+    #[must_use]
+    pub fn bpf_dir(&self) -> PathBuf {
+        self.dir.join("bpf")
+    }
+
+    /// A program of the product.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.bin_dir.join(name)
     }
 
     /// The agent's socket.

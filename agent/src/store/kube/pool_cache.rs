@@ -4,10 +4,10 @@
 //! A changed generation is read at once (candidates need the specification); a changed status is
 //! read when somebody is about to claim. Own writes refresh the copy.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use futures::{Stream, TryStreamExt};
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
@@ -38,6 +38,8 @@ pub(super) struct PoolCache {
 struct Shared {
     client: Client,
     entries: RwLock<HashMap<String, Entry>>,
+    /// Pools the watch has told of and a read has failed for; there is no copy of them.
+    unread: Mutex<BTreeSet<String>>,
     filled: AtomicBool,
     changes: Arc<Notify>,
 }
@@ -70,6 +72,7 @@ impl PoolCache {
         let shared = Arc::new(Shared {
             client,
             entries: RwLock::new(HashMap::new()),
+            unread: Mutex::default(),
             filled: AtomicBool::new(false),
             changes: Arc::new(Notify::new()),
         });
@@ -99,6 +102,18 @@ impl PoolCache {
             .values()
             .map(|entry| Arc::clone(&entry.object))
             .collect()
+    }
+
+    /// All pools, for a choice among them. A copy of a pool that cannot be used is never claimed
+    /// from, so no claim would read it anew: it is read here once the watch has shown a newer
+    /// version. So is a pool whose first read failed.
+    pub(super) async fn all_readable(&self) -> Vec<Arc<PoolObject>> {
+        for name in self.shared.worth_a_read() {
+            if let Err(error) = self.shared.fetch(&name).await {
+                tracing::warn!(pool = name, error = %error, "the pool cannot be read");
+            }
+        }
+        self.all()
     }
 
     /// One pool; the copy, unless it is known to be outdated or `Fresh` was asked for.
@@ -182,7 +197,22 @@ impl Shared {
         change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn unread(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn worth_a_read(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.unread().iter().cloned().collect();
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let unusable = entries
+            .iter()
+            .filter(|(_, entry)| entry.is_outdated() && entry.object.pool().is_err());
+        names.extend(unusable.map(|(name, _)| name.clone()));
+        names
+    }
+
     fn put(&self, object: Arc<PoolObject>) {
+        self.unread().remove(object.name());
         let version = version_number(Some(object.resource_version()));
         self.write(|entries| match entries.get_mut(object.name()) {
             Some(entry) if entry.version() > version => {}
@@ -224,6 +254,7 @@ impl Shared {
                 Ok(Some(object))
             }
             Err(StoreError::NotFound(_)) => {
+                self.unread().remove(name);
                 self.write(|entries| entries.remove(name));
                 Ok(None)
             }
@@ -294,12 +325,16 @@ impl Shared {
         }
         if let Err(error) = self.fetch(name).await {
             tracing::warn!(pool = name, error = %error, "cannot read the changed pool; the next claim tries again");
+            if self.entry(name).is_none() {
+                self.unread().insert(name.to_owned());
+            }
         }
         self.changes.notify_waiters();
     }
 
     fn forget(&self, meta: &ObjectMeta) {
         let name = meta.name.as_deref().unwrap_or_default();
+        self.unread().remove(name);
         self.write(|entries| {
             if entries
                 .get(name)

@@ -30,6 +30,7 @@ fn free(uid: &str) -> Op {
         uid: uid.to_owned(),
         nic: None,
         addresses: None,
+        by: None,
     }
 }
 
@@ -141,11 +142,121 @@ fn releases_narrow_by_nic_and_address_and_spare_marked_records() {
             uid: "u-a".into(),
             nic: nic.map(str::to_owned),
             addresses: list.map(|list| list.into_iter().map(ip).collect()),
+            by: None,
         };
         let batch = apply(&pool, None, &Rules::default(), &[op]);
         let want: Vec<IpAddr> = want.into_iter().map(ip).collect();
         assert_eq!(batch.outcomes[0], Ok(Outcome::Released(want)));
     }
+}
+
+fn mark(uid: &str, by: &str, at: &str) -> Op {
+    Op::Mark {
+        uid: uid.into(),
+        addresses: vec![ip("10.0.0.10"), ip("10.0.0.11")],
+        by: by.into(),
+        at: at.into(),
+    }
+}
+
+/// Spec iaas section 8, releasing marker.
+#[test]
+fn a_mark_is_its_owners_until_it_is_old() {
+    let then = "2027-01-05T10:00:00Z";
+    let rec = |by: Option<&str>, at: &str| {
+        let plain = json!({"pod": "ns/a", "podUid": "u-a", "nic": "eth0"});
+        by.map_or(plain.clone(), |by| {
+            with(plain, "releasing", json!({"by": by, "at": at}))
+        })
+    };
+    for (there, at, uid, want) in [
+        (rec(None, ""), then, "u-a", true),
+        (rec(None, ""), then, "u-b", false),
+        (rec(None, ""), then, "", false),
+        (rec(Some("me"), then), then, "u-a", true),
+        (rec(Some("gc"), then), then, "u-a", false),
+        (rec(Some("gc"), then), "2027-01-05T10:01:59Z", "u-a", false),
+        (rec(Some("gc"), then), "2027-01-05T10:02:00Z", "u-a", true),
+        (
+            rec(Some("gc"), "2027-01-05T12:00:00+02:00"),
+            "2027-01-05T10:02:00Z",
+            "u-a",
+            true,
+        ),
+        (rec(Some("gc"), "yesterday"), then, "u-a", true),
+    ] {
+        let pool = with_records(&small(), &json!({"10.0.0.10": there}));
+        let batch = apply(&pool, None, &Rules::default(), &[mark(uid, "me", at)]);
+        let marked = if want { vec![ip("10.0.0.10")] } else { vec![] };
+        assert_eq!(
+            batch.outcomes[0],
+            Ok(Outcome::Marked(marked)),
+            "{there} {at}"
+        );
+        let record = batch.records.get(ip("10.0.0.10")).unwrap();
+        let by = record.releasing.as_ref().map(|mark| mark.by.as_str());
+        assert_eq!(by == Some("me"), want, "{there}");
+    }
+}
+
+#[test]
+fn a_marked_record_is_freed_by_its_marker_alone_and_given_to_nobody() {
+    let pool = with_records(
+        &small(),
+        &json!({"10.0.0.10": {"pod": "ns/a", "podUid": "u-a", "nic": "eth0"}}),
+    );
+    let by = |actor: Option<&str>| Op::Release {
+        uid: "u-a".into(),
+        nic: None,
+        addresses: None,
+        by: actor.map(str::to_owned),
+    };
+    let ops = [
+        mark("u-a", "me", "2027-01-05T10:00:00Z"),
+        claim("a"),
+        free("u-a"),
+        by(Some("gc")),
+        claim("b"),
+        by(Some("me")),
+    ];
+    let batch = apply(&pool, None, &Rules::default(), &ops);
+    // Its own Pod gets another address, and loses that one with the plain release.
+    assert_eq!(addresses(&batch)[1], Some(ip("10.0.0.11")));
+    assert_eq!(
+        batch.outcomes[2],
+        Ok(Outcome::Released(vec![ip("10.0.0.11")]))
+    );
+    assert_eq!(batch.outcomes[3], Ok(Outcome::Released(vec![])));
+    assert_eq!(addresses(&batch)[4], Some(ip("10.0.0.11")));
+    assert_eq!(
+        batch.outcomes[5],
+        Ok(Outcome::Released(vec![ip("10.0.0.10")]))
+    );
+}
+
+#[test]
+fn claims_of_one_batch_get_different_partners() {
+    let v4 = pool(&iaas("p4", &["10.0.0.10-10.0.0.12"], None, &json!({})));
+    let v6 = pool(&object("p6", "fd00::/64", &["fd00::10-fd00::20"]));
+    let rules = Rules {
+        provider: true,
+        ..Rules::default()
+    };
+    let batch = apply(
+        &v4,
+        Some(&v6),
+        &rules,
+        &[claim("a"), claim("b"), claim("c")],
+    );
+    let partners: std::collections::BTreeSet<_> = batch
+        .outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            Ok(Outcome::Claimed(pick)) => pick.pair_v6,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(partners.len(), 3);
 }
 
 #[test]
@@ -273,8 +384,8 @@ fn some_op() -> impl Strategy<Value = Op> {
         1 => ((0_u8..5, 0_u8..2), 0_u8..10).prop_map(move |(who, n)| Op::Claim {
             who: asking(who), pin: Some(IpAddr::from([10, 0, 0, n])) }),
         3 => (0_u8..5, proptest::option::of(0_u8..2)).prop_map(|(uid, nic)| Op::Release {
-            uid: format!("u-{uid}"), nic: nic.map(|n| format!("eth{n}")), addresses: None }),
-        1 => Just(Op::Release { uid: String::new(), nic: None, addresses: None }),
+            uid: format!("u-{uid}"), nic: nic.map(|n| format!("eth{n}")), addresses: None, by: None }),
+        1 => Just(Op::Release { uid: String::new(), nic: None, addresses: None, by: None }),
     ]
 }
 
@@ -282,7 +393,7 @@ proptest! {
     /// Invariants 1, 2, 4, 5 and 6 of spec ipam section 10 over any sequence.
     #[test]
     fn no_sequence_breaks_the_records(ops in proptest::collection::vec(some_op(), 0..40), ready in proptest::bool::ANY) {
-        let rules = Rules { reserved: RangeSet::from_texts(&["10.0.0.4"]).unwrap(), record_cap: 6 };
+        let rules = Rules { reserved: RangeSet::from_texts(&["10.0.0.4"]).unwrap(), record_cap: 6, ..Rules::default() };
         let entries: serde_json::Map<String, Value> = (0..7).map(|n| (format!("10.0.0.{n}"), entry(n + 1))).collect();
         let mut given = if ready {
             iaas("p", &["10.0.0.1-10.0.0.8"], Some("n1"), &json!(entries))

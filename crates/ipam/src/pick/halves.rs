@@ -6,6 +6,7 @@ use spiderpool_api::ip_meta::Entry;
 
 use super::{Rules, Taken, View, may_give, own_addresses};
 use crate::pool::Pool;
+use crate::range_set::RangeSet;
 
 /// Which partner addresses are to be had in the sibling pool.
 pub(super) struct Halves<'a> {
@@ -24,6 +25,29 @@ impl<'a> Halves<'a> {
             taken: view.taken,
             own: own_addresses(sibling, view.who),
         })
+    }
+
+    /// A partner for a sub-ENI that does not exist yet: the one the NIC has already, else the lowest
+    /// that no entry names.
+    pub(super) fn fresh(&self) -> Option<Ipv6Addr> {
+        let unlocked = |v6: &Ipv6Addr| !self.taken.locked.contains(v6);
+        let own = self.own.iter().find_map(|address| match address {
+            IpAddr::V6(v6) => Some(*v6).filter(unlocked),
+            IpAddr::V4(_) => None,
+        });
+        if own.is_some() || self.sibling.closed().is_some() {
+            return own;
+        }
+        let locked: RangeSet = self.taken.locked.iter().copied().map(IpAddr::V6).collect();
+        let free = self.sibling.usable.subtract(&self.rules.reserved);
+        let mut free = free.subtract(&self.taken.sibling).subtract(&locked);
+        if let Some(gateway) = self.sibling.gateway {
+            free = free.subtract(&std::iter::once(gateway).collect());
+        }
+        match free.first() {
+            Some(IpAddr::V6(v6)) => Some(v6),
+            _ => None,
+        }
     }
 
     /// The entry's partner, if it is free or the asking NIC's already.

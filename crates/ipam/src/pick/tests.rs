@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fixture::{entry, iaas, object, pool, who, with, with_records};
 
+mod cold;
 mod pairs;
 mod plain;
 mod provider;
@@ -15,6 +16,14 @@ fn ip(text: &str) -> IpAddr {
 fn rules(reserved: &[&str]) -> Rules {
     Rules {
         reserved: RangeSet::from_texts(reserved).unwrap(),
+        ..Rules::default()
+    }
+}
+
+/// With a provider to call.
+fn called() -> Rules {
+    Rules {
+        provider: true,
         ..Rules::default()
     }
 }

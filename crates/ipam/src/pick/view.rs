@@ -1,5 +1,5 @@
 //! One pick in one pool: the address the NIC has, else the lowest that is free and, with a provider,
-//! ready where the Pod is (spec ipam 4.1, 7.2).
+//! ready where the Pod is, else one that a call makes ready (spec ipam 4.1, 7.2).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -49,7 +49,7 @@ impl View<'_> {
     }
 
     /// Names an entry of the metadata that was skipped: it may be the address that is missed.
-    fn used_out(&self, why: &str) -> PickError {
+    pub(super) fn used_out(&self, why: &str) -> PickError {
         let bad = match &self.pool.metadata {
             Some(Ok(metadata)) => metadata.bad.as_slice(),
             _ => &[],
@@ -74,6 +74,7 @@ impl View<'_> {
             address,
             pair_v6: None,
             binding: None,
+            known_mac: None,
             kind,
             path: Path::Plain,
             stale: Vec::new(),
@@ -90,13 +91,13 @@ impl View<'_> {
 
     fn ready(&self, metadata: &Metadata) -> Result<Pick, PickError> {
         let own = own_addresses(self.pool, self.who);
-        let stale = match self.own_hit(metadata, &own)? {
+        let halves = Halves::of(self);
+        let stale = match self.own(metadata, &own, halves.as_ref())? {
             Some(pick) => return Ok(pick),
             None => own,
         };
         room(self.pool, self.rules, stale.len())?;
         let free = self.free();
-        let halves = Halves::of(self);
         for (address, entry) in &metadata.entries {
             let Some(binding) = self.here(entry).filter(|_| free.contains(*address)) else {
                 continue;
@@ -110,45 +111,47 @@ impl View<'_> {
             };
             return Ok(hit(*address, pair_v6, binding, PickKind::New, stale));
         }
-        Err(self.no_hit(metadata, &free))
+        if self.pool.mode != Mode::Global {
+            return Err(self.used_out("no free address with a ready sub-ENI"));
+        }
+        match self.coldest(metadata, &free, halves.as_ref()) {
+            Some(cold) => self.call_for(cold, PickKind::New, stale),
+            None => Err(self.used_out("no free address that is not being detached")),
+        }
     }
 
-    /// The address the NIC has already, if its sub-ENI is still ready here. `None` when the NIC has
-    /// none, or only addresses whose sub-ENI is gone or leaving or whose partner is somebody
-    /// else's: those claims are stale.
-    fn own_hit(&self, metadata: &Metadata, own: &[IpAddr]) -> Result<Option<Pick>, PickError> {
-        let halves = Halves::of(self);
+    /// The address the NIC has already, ready here or to be made ready by the provider. `None` when
+    /// the NIC has none, or only addresses whose sub-ENI is gone or leaving or whose partner is
+    /// somebody else's: those claims are stale.
+    fn own(
+        &self,
+        metadata: &Metadata,
+        own: &[IpAddr],
+        halves: Option<&Halves<'_>>,
+    ) -> Result<Option<Pick>, PickError> {
         for address in own {
             let entry = metadata.entries.get(address);
-            match (&self.pool.mode, entry.map(|entry| &entry.state)) {
-                (_, Some(EntryState::Reclaiming { .. })) | (Mode::Prewarm { .. }, None) => continue,
-                _ => {}
+            let others = || own.iter().copied().filter(|other| other != address);
+            if let Some((entry, binding)) = entry.and_then(|entry| Some((entry, self.here(entry)?)))
+            {
+                let pair_v6 = match halves {
+                    None => None,
+                    Some(halves) => match halves.free(entry) {
+                        Some(v6) => Some(v6),
+                        // The pair cannot be completed and is never mixed: the claim is given up.
+                        None => continue,
+                    },
+                };
+                let stale = others().collect();
+                let existing = PickKind::Existing;
+                return Ok(Some(hit(*address, pair_v6, binding, existing, stale)));
             }
-            let Some((entry, binding)) = entry.and_then(|entry| Some((entry, self.here(entry)?)))
-            else {
-                // A claim of ours, bound elsewhere or nowhere: only the provider can move it here.
-                return Err(self.needs_provider());
-            };
-            let pair_v6 = match &halves {
-                None => None,
-                Some(halves) => match halves.free(entry) {
-                    Some(v6) => Some(v6),
-                    // The pair cannot be completed and is never mixed: the claim is given up.
-                    None => continue,
-                },
-            };
-            let stale = own
-                .iter()
-                .copied()
-                .filter(|other| other != address)
-                .collect();
-            return Ok(Some(hit(
-                *address,
-                pair_v6,
-                binding,
-                PickKind::Existing,
-                stale,
-            )));
+            if self.pool.mode == Mode::Global
+                && let Some(cold) = self.cold(metadata, *address, halves)
+            {
+                let stale = others().collect();
+                return self.call_for(cold, PickKind::Existing, stale).map(Some);
+            }
         }
         Ok(None)
     }
@@ -178,32 +181,6 @@ impl View<'_> {
             _ => None,
         }
     }
-
-    fn needs_provider(&self) -> PickError {
-        PickError::NeedsProvider {
-            pool: self.pool.name.clone(),
-            node: self.who.node.clone(),
-        }
-    }
-
-    /// Why no entry is a hit: in a global pool a provider may help, unless what is left is leaving.
-    fn no_hit(&self, metadata: &Metadata, free: &RangeSet) -> PickError {
-        if self.pool.mode != Mode::Global {
-            return self.used_out("no free address with a ready sub-ENI");
-        }
-        let dead: RangeSet = metadata
-            .entries
-            .iter()
-            .filter(|(_, entry)| matches!(entry.state, EntryState::Reclaiming { .. }))
-            .map(|(address, _)| *address)
-            .chain(metadata.bad.iter().filter_map(|bad| bad.key.parse().ok()))
-            .collect();
-        if free.is_subset(&dead) {
-            self.used_out("no free address that is not being detached")
-        } else {
-            self.needs_provider()
-        }
-    }
 }
 
 fn hit(
@@ -217,6 +194,7 @@ fn hit(
         address,
         pair_v6,
         binding: Some(binding),
+        known_mac: None,
         kind,
         path: Path::CacheHit,
         stale,

@@ -7,128 +7,10 @@ use spiderpool_api::endpoint::{EndpointAllocation, EndpointNic, EndpointStatus};
 use spiderpool_api::ip_meta::EntryState;
 
 use super::allocation::{Allocation, to_endpoint};
+use super::steps::{PlannedStep, Step};
 use crate::facts::{Snapshot, pod_alive};
 use crate::pick::{Claimant, owns};
 use crate::pool::{Mode, Pool};
-
-/// One step of an ADD, in the order they run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// Delete the endpoint of an earlier Pod of this name and drop its finalizer.
-    DropEndpoint,
-    /// Records in pool status.
-    Claim,
-    /// The IPv6 halves of pairs.
-    ClaimHalf,
-    /// The endpoint.
-    Record,
-    /// What DEL needs if the API is gone.
-    AttachmentFile,
-    /// The VLAN link, straight into the Pod netns under a temporary name.
-    Link,
-    /// Sysctls of the link.
-    Sysctl,
-    /// Final name and up, one message.
-    RenameUp,
-    /// Does the fabric accept address, MAC and VLAN?
-    Preflight,
-    /// Addresses.
-    Address,
-    /// Routes.
-    Route,
-    /// Gratuitous ARP and unsolicited NA.
-    Announce,
-    /// Entry in the frame observer.
-    Observer,
-}
-
-impl Step {
-    /// All steps in the order of a fresh ADD.
-    pub const ALL: [Self; 13] = [
-        Self::DropEndpoint,
-        Self::Claim,
-        Self::ClaimHalf,
-        Self::Record,
-        Self::AttachmentFile,
-        Self::Link,
-        Self::Sysctl,
-        Self::RenameUp,
-        Self::Preflight,
-        Self::Address,
-        Self::Route,
-        Self::Announce,
-        Self::Observer,
-    ];
-
-    /// Stable name, for logs and failpoints.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DropEndpoint => "drop_endpoint",
-            Self::Claim => "claim",
-            Self::ClaimHalf => "claim_half",
-            Self::Record => "record",
-            Self::AttachmentFile => "attachment_file",
-            Self::Link => "link",
-            Self::Sysctl => "sysctl",
-            Self::RenameUp => "rename_up",
-            Self::Preflight => "preflight",
-            Self::Address => "address",
-            Self::Route => "route",
-            Self::Announce => "announce",
-            Self::Observer => "observer",
-        }
-    }
-
-    /// What a later failure does about this step.
-    #[must_use]
-    pub const fn undo(self) -> Undo {
-        match self {
-            Self::DropEndpoint | Self::Record => Undo::Keep,
-            Self::Claim | Self::ClaimHalf => Undo::ByPoolMode,
-            Self::Preflight | Self::Announce => Undo::Nothing,
-            Self::AttachmentFile
-            | Self::Link
-            | Self::Sysctl
-            | Self::RenameUp
-            | Self::Address
-            | Self::Route
-            | Self::Observer => Undo::Reverse,
-        }
-    }
-}
-
-/// Undo class of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Undo {
-    /// Stays, so that the retry meets the same.
-    Keep,
-    /// See [`undo_of_claim`]; only a failure of the claims themselves or of the provider undoes.
-    ByPoolMode,
-    /// Undone, last step first.
-    Reverse,
-    /// Leaves nothing to undo.
-    Nothing,
-}
-
-/// What a failed ADD does about a claim once claims or the provider's answer fail: a claim in a
-/// global pool goes at once, others stay under the UID. After that, whatever fails, claims stay.
-#[must_use]
-pub const fn undo_of_claim(mode: &Mode) -> Undo {
-    match mode {
-        Mode::Global => Undo::Reverse,
-        Mode::Plain | Mode::Prewarm { .. } => Undo::Keep,
-    }
-}
-
-/// A step of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedStep {
-    /// What to do.
-    pub step: Step,
-    /// What to do about it on a later failure.
-    pub undo: Undo,
-}
 
 /// An address the endpoint names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,15 +95,17 @@ pub fn plan_add(snapshot: &Snapshot, ifname: &str) -> Result<AddPlan, AddError> 
             terminating: pod.terminating,
         });
     }
-    let intent = intent(snapshot, ifname);
+    let intent = intent(snapshot, ifname, Unpublished::Moved);
     let skipped = |step: Step| match &intent {
         Intent::Fresh(EndpointWrite::Recreate) => false,
         Intent::Fresh(_) => step == Step::DropEndpoint,
-        Intent::Reclaim { .. } => matches!(step, Step::DropEndpoint | Step::Record),
+        Intent::Reclaim { .. } => {
+            matches!(step, Step::DropEndpoint | Step::Bind | Step::Record)
+        }
         Intent::Retrieve(_) => {
             matches!(
                 step,
-                Step::DropEndpoint | Step::Claim | Step::ClaimHalf | Step::Record
+                Step::DropEndpoint | Step::Claim | Step::ClaimHalf | Step::Bind | Step::Record
             )
         }
     };
@@ -236,7 +120,23 @@ pub fn plan_add(snapshot: &Snapshot, ifname: &str) -> Result<AddPlan, AddError> 
     Ok(AddPlan { intent, steps })
 }
 
-fn intent(snapshot: &Snapshot, ifname: &str) -> Intent {
+/// What an ADD would find, for CHECK: a binding that the provider has not published yet counts, as
+/// it does so a moment after its answer (spec iaas 7.4).
+#[must_use]
+pub fn plan_check(snapshot: &Snapshot, ifname: &str) -> Intent {
+    intent(snapshot, ifname, Unpublished::Bound)
+}
+
+/// What it means that a global pool's metadata has no entry of a bound address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unpublished {
+    /// The sub-ENI may be gone.
+    Moved,
+    /// It will be published.
+    Bound,
+}
+
+fn intent(snapshot: &Snapshot, ifname: &str, unpublished: Unpublished) -> Intent {
     let Some(endpoint) = &snapshot.endpoint else {
         return Intent::Fresh(EndpointWrite::Create);
     };
@@ -258,7 +158,7 @@ fn intent(snapshot: &Snapshot, ifname: &str) -> Intent {
     let mut lost = Vec::new();
     let held = held(nic);
     for item in &held {
-        match standing(snapshot, &who, nic, item) {
+        match standing(snapshot, &who, nic, item, unpublished) {
             Standing::Good => {}
             Standing::Lost => lost.push(item.clone()),
             Standing::Untrue => return Intent::Fresh(EndpointWrite::Replace),
@@ -288,22 +188,33 @@ enum Standing {
     Untrue,
 }
 
-fn standing(snapshot: &Snapshot, who: &Claimant, nic: &EndpointNic, item: &Held) -> Standing {
+fn standing(
+    snapshot: &Snapshot,
+    who: &Claimant,
+    nic: &EndpointNic,
+    item: &Held,
+    unpublished: Unpublished,
+) -> Standing {
     let Some(pool) = snapshot.pool(&item.pool) else {
         return Standing::Untrue;
     };
     match pool.records.get(item.address) {
         None => Standing::Lost,
-        Some(record) if owns(who, item.address, record) && !moved(pool, who, nic, item) => {
-            Standing::Good
-        }
-        Some(_) => Standing::Untrue,
+        Some(record) if !owns(who, item.address, record) => Standing::Untrue,
+        Some(_) if moved(pool, who, nic, item, unpublished) => Standing::Untrue,
+        Some(_) => Standing::Good,
     }
 }
 
 /// Whether readable metadata says that the sub-ENI is gone, elsewhere or has another VLAN or MAC.
 /// Metadata that is not ready says nothing: an attached Pod outlives a provider's pause.
-fn moved(pool: &Pool, who: &Claimant, nic: &EndpointNic, item: &Held) -> bool {
+fn moved(
+    pool: &Pool,
+    who: &Claimant,
+    nic: &EndpointNic,
+    item: &Held,
+    unpublished: Unpublished,
+) -> bool {
     let Some(Ok(metadata)) = &pool.metadata else {
         return false;
     };
@@ -321,6 +232,7 @@ fn moved(pool: &Pool, who: &Claimant, nic: &EndpointNic, item: &Held) -> bool {
                 || i64::from(vlan.get()) != nic.vlan
                 || nic.mac.as_deref() != Some(&mac.to_string())
         }
+        None if pool.mode == Mode::Global => unpublished == Unpublished::Moved,
         _ => true,
     }
 }

@@ -1,0 +1,212 @@
+//! Sub-ENIs of prewarm pools go back: mark, tell the provider, free (spec iaas section 8). Only a
+//! provider that has agreed makes an address free for the next Pod.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::provider::ReleaseRequest;
+use spiderpool_api::value::Mac;
+use spiderpool_iaas::provider::Provider;
+use spiderpool_ipam::batch::{Op, Outcome};
+use spiderpool_ipam::pool::{Mode, Pool};
+use spiderpool_ipam::range::Family;
+use tokio::time::Instant;
+
+use super::error::full;
+use crate::agent::Agent;
+use crate::store::ObjectKey;
+use crate::writer::{Committed, WriteError};
+
+/// Whose sub-ENIs go, and until when there is time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) pod: &'a ObjectKey,
+    pub(super) uid: &'a str,
+    pub(super) deadline: Instant,
+}
+
+/// A prewarmed sub-ENI that a Pod holds.
+#[derive(Debug, Clone)]
+pub(super) struct SubEni {
+    pub(super) pool: Arc<Pool>,
+    pub(super) address: IpAddr,
+    /// The other address of a pair, with its pool.
+    pub(super) half: Option<(String, IpAddr)>,
+}
+
+/// The prewarmed sub-ENIs of this UID in these pools.
+pub(super) fn sub_enis(uid: &str, pools: &BTreeMap<String, Arc<Pool>>) -> Vec<SubEni> {
+    let half = |pool: &Pool, nic: &Option<String>| {
+        let sibling = pools.get(pool.pair.as_ref()?)?;
+        let mut own = sibling.records_of(uid).into_iter();
+        let (address, _) = own.find(|(_, record)| record.nic == *nic)?;
+        Some((sibling.name.clone(), address))
+    };
+    let mut found = Vec::new();
+    for pool in pools.values().filter(|pool| is_primary(pool, pools)) {
+        for (address, record) in pool.records_of(uid) {
+            found.push(SubEni {
+                pool: Arc::clone(pool),
+                address,
+                half: half(pool, &record.nic),
+            });
+        }
+    }
+    found
+}
+
+/// Whether the pool's records stand for sub-ENIs that go back; the IPv6 pool of a pair has only
+/// their other halves. `others` are the pools that the Pod's records are in.
+pub(super) fn is_primary(pool: &Pool, others: &BTreeMap<String, Arc<Pool>>) -> bool {
+    let named = |other: &Arc<Pool>| {
+        other.family == Family::V4 && other.pair.as_deref() == Some(pool.name.as_str())
+    };
+    let sibling = pool.family == Family::V6 && (pool.pair.is_some() || others.values().any(named));
+    matches!(pool.mode, Mode::Prewarm { .. }) && !sibling
+}
+
+impl Agent {
+    /// Gives one sub-ENI back. `false`: it is not free yet, and its records stay.
+    ///
+    /// # Errors
+    /// [`WriteError`] when not even the mark could be made.
+    pub(super) async fn unbind(
+        &self,
+        provider: &dyn Provider,
+        owner: Owner<'_>,
+        eni: &SubEni,
+    ) -> Result<bool, WriteError> {
+        match self.mark(owner, eni).await? {
+            Mark::Ours => {}
+            Mark::Foreign => return Ok(false),
+            // Nothing to tell: it was given back, and may be another Pod's by now.
+            Mark::Gone => return Ok(self.free_halves(owner, eni).await),
+        }
+        let request = request(owner, eni);
+        let (pod, uid, ip) = (owner.pod, owner.uid, request.ip_address);
+        let pool = &eni.pool.name;
+        match provider.release(&request, Some(owner.deadline)).await {
+            Ok(()) => {
+                tracing::info!(%pod, uid, %ip, pool, "IaaS release API succeeded");
+                Ok(self.free_halves(owner, eni).await)
+            }
+            Err(error) => {
+                tracing::error!(%pod, uid, %ip, pool, error = full(&error), "IaaS release API failed");
+                Ok(false)
+            }
+        }
+    }
+
+    async fn mark(&self, owner: Owner<'_>, eni: &SubEni) -> Result<Mark, WriteError> {
+        let op = Op::Mark {
+            uid: owner.uid.to_owned(),
+            addresses: vec![eni.address],
+            by: self.actor.clone(),
+            at: self.clock.rfc3339(),
+        };
+        let deadline = owner.deadline;
+        let Committed { outcome, pool } = self.change(&eni.pool.name, op, deadline).await?;
+        if matches!(outcome, Outcome::Marked(marked) if !marked.is_empty()) {
+            return Ok(Mark::Ours);
+        }
+        let record = pool.records.get(eni.address);
+        let record = record.filter(|record| record.pod_uid == owner.uid);
+        Ok(match record.and_then(|record| record.releasing.as_ref()) {
+            Some(mark) => {
+                let (ip, by, at) = (eni.address, &mark.by, &mark.at);
+                tracing::info!(pod = %owner.pod, %ip, by, at, "somebody else is releasing the sub-ENI");
+                Mark::Foreign
+            }
+            None => Mark::Gone,
+        })
+    }
+
+    /// The IPv6 half goes first: while the marked IPv4 record is there, nobody gets the pair.
+    async fn free_halves(&self, owner: Owner<'_>, eni: &SubEni) -> bool {
+        let first = (eni.pool.name.clone(), eni.address);
+        for (pool, address) in eni.half.clone().into_iter().chain([first]) {
+            let op = Op::Release {
+                uid: owner.uid.to_owned(),
+                nic: None,
+                addresses: Some(vec![address]),
+                by: Some(self.actor.clone()),
+            };
+            if let Err(error) = self.release_in(&pool, op, owner.deadline).await {
+                let (pod, error) = (owner.pod, full(&error));
+                tracing::warn!(%pod, pool, %address, error, "a released sub-ENI's record stays for now");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A pool that is gone has no record to mark: the provider is told once, whatever it says.
+    pub(super) async fn unbind_orphans(&self, owner: Owner<'_>, endpoint: &SpiderEndpoint) {
+        let Some(provider) = &self.provider else {
+            return;
+        };
+        let current = &endpoint.status.current;
+        for nic in current.ips.iter().filter(|nic| nic.vlan != 0) {
+            let of = |net: &Option<String>, pool: &Option<String>| {
+                Some((net.as_ref()?.parse::<IpNet>().ok()?, pool.clone()?))
+            };
+            let first = of(&nic.ipv4, &nic.ipv4_pool).or_else(|| of(&nic.ipv6, &nic.ipv6_pool));
+            let Some((net, pool)) = first.filter(|_| !current.node.is_empty()) else {
+                continue;
+            };
+            let read = self.store.pool(&pool, crate::store::Freshness::Cached);
+            if !matches!(read.await, Ok(None)) {
+                continue;
+            }
+            let request = release_of(owner, &current.node, None, net, pool);
+            let (pod, ip) = (owner.pod, request.ip_address);
+            match provider.release(&request, Some(owner.deadline)).await {
+                Ok(()) => tracing::info!(%pod, %ip, "IaaS release API succeeded"),
+                Err(error) => {
+                    tracing::error!(%pod, %ip, error = full(&error), "IaaS release API failed");
+                }
+            }
+        }
+    }
+}
+
+/// What became of a mark.
+enum Mark {
+    /// We may call.
+    Ours,
+    /// Somebody else calls.
+    Foreign,
+    /// There is no such record.
+    Gone,
+}
+
+fn request(owner: Owner<'_>, eni: &SubEni) -> ReleaseRequest {
+    let node = match &eni.pool.mode {
+        Mode::Prewarm { node } => node.as_str(),
+        Mode::Plain | Mode::Global => "",
+    };
+    let net = eni.pool.with_prefix(eni.address);
+    release_of(owner, node, eni.pool.parent_mac, net, eni.pool.name.clone())
+}
+
+fn release_of(
+    owner: Owner<'_>,
+    node: &str,
+    parent_nic_mac: Option<Mac>,
+    net: IpNet,
+    pool_name: String,
+) -> ReleaseRequest {
+    ReleaseRequest {
+        pod_name: owner.pod.name.clone(),
+        pod_namespace: owner.pod.namespace.clone(),
+        pod_uid: owner.uid.to_owned(),
+        node_name: node.to_owned(),
+        parent_nic_mac,
+        subnet: net.trunc(),
+        ip_address: net.addr(),
+        pool_name,
+    }
+}

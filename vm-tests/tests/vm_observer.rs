@@ -1,0 +1,181 @@
+//! The observer on real VLAN links: counters beside the Pod's own, forged frames, the agent's
+//! death.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "functions that tests share fail as tests do"
+)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+use spiderpool_api::observer_v1::{Attach, SubEniReport};
+use spiderpool_netops::packet::RawSocket;
+use spiderpool_netops::packet::vnet::VnetHdr;
+use spiderpool_netops::rtnl::LinkCounters;
+use vm_tests::lab::layout::{GATEWAY_V4, GATEWAY_V6};
+use vm_tests::lab::{Cloud, LabSpec, Node, Pod, Stack, leaks, observer, peers, wait};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const BYTES: u64 = 4 * 1024 * 1024;
+/// Datagrams to each gateway address; with what the fabric brings, 100,000 frames in all.
+const DATAGRAMS: usize = 50_000;
+const FORGED_MAC: [u8; 6] = [0xfa, 0x16, 0x3e, 9, 9, 9];
+
+/// Waits until both have counted the same; frames under way have been seen by one of them.
+fn equal(node: &Node, pod: &Pod) -> (SubEniReport, LinkCounters) {
+    let counted = wait::until(LIMIT, "equal counters", || {
+        let seen = observer::of_pod(node, pod)?.unwrap();
+        let link = observer::of_link(pod)?;
+        Ok(observer::agree(&seen, &link).then_some((seen, link)))
+    });
+    counted.unwrap_or_else(|error| {
+        let (seen, link) = (observer::of_pod(node, pod), observer::of_link(pod));
+        panic!("{error:#}\n{seen:#?}\n{link:#?}")
+    })
+}
+
+fn datagrams(pod: &Pod, to: IpAddr) {
+    let sent = pod.netns().run(|| -> std::io::Result<()> {
+        let any: IpAddr = match to {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        for round in 0..DATAGRAMS {
+            let payload = vec![0; 20 + round % 100];
+            match socket.send_to(&payload, SocketAddr::new(to, 9)) {
+                // Nobody listens on the discard port, and the gateway says so now and then.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
+                sent => drop(sent?),
+            }
+        }
+        Ok(())
+    });
+    sent.unwrap().unwrap();
+}
+
+fn mixed_traffic(cloud: &Cloud, pod: &Pod) {
+    for gateway in [IpAddr::from(GATEWAY_V4), GATEWAY_V6.into()] {
+        let ping = peers::ping(pod.netns(), gateway, 3, LIMIT).unwrap();
+        assert!(ping.complete(), "{gateway}: {ping:?}");
+        peers::tcp_echo(pod.netns(), &cloud.gateway, gateway, BYTES).unwrap();
+        datagrams(pod, gateway);
+    }
+}
+
+#[test]
+#[ignore = "vm level"]
+fn counters_equal_those_of_the_pods_link_and_go_on_after_a_kill() {
+    let mut cloud = Cloud::start(&LabSpec::for_test(1, 1).unwrap()).unwrap();
+    let pod = cloud.pod("counted").unwrap();
+    let conf = cloud.node(0).unwrap().conf(Stack::Dual);
+    pod.attach(cloud.node(0).unwrap(), &conf).unwrap();
+    let node = cloud.node(0).unwrap();
+    let nic = observer::report(node).unwrap().nics[0].clone();
+    assert_ne!(nic.attach, Attach::None, "{nic:?}");
+    equal(node, &pod);
+    mixed_traffic(&cloud, &pod);
+    let (seen, link) = equal(node, &pod);
+    assert!(link.tx_frames + link.rx_frames >= 100_000, "{link:?}");
+    assert!(seen.counters.tx_packets >= seen.counters.tx_frames);
+    assert_eq!((seen.state.as_str(), seen.drops), ("active", 0));
+    assert!(seen.neighbor["tx"]["arp_request"] >= 1, "{seen:?}");
+    let verified = observer::ctl(node, "verify").unwrap();
+    assert_eq!(verified.code, Some(0), "{}", verified.output);
+
+    // Programs and maps outlive the agent, and the next one goes on with them.
+    cloud.nodes[0].kill_agent().unwrap();
+    let ping = peers::ping(pod.netns(), GATEWAY_V4.into(), 3, LIMIT).unwrap();
+    assert!(ping.complete());
+    cloud.nodes[0].start_agent().unwrap();
+    let node = cloud.node(0).unwrap();
+    let (after, _) = equal(node, &pod);
+    assert!(after.counters.tx_frames >= seen.counters.tx_frames + 3);
+
+    pod.release(node, &conf).unwrap();
+    assert_eq!(observer::of_pod(node, &pod).unwrap(), None);
+    let leaked = leaks::find(&cloud, &[&pod]).unwrap();
+    assert_eq!(leaked, Vec::<String>::new());
+}
+
+/// Sends a frame on the Pod's own link, as a process in it with CAP_NET_RAW can.
+fn forge(pod: &Pod, src: [u8; 6], ethertype: u16, payload: &[u8]) {
+    let ifindex = pod.nic().unwrap().unwrap().link.ifindex;
+    let socket = pod
+        .netns()
+        .run(|| RawSocket::open(ifindex))
+        .unwrap()
+        .unwrap();
+    let mut frame = [&[0xff; 6][..], &src, &ethertype.to_be_bytes(), payload].concat();
+    frame.resize(60, 0);
+    socket.try_send(&frame, None, VnetHdr::default()).unwrap();
+}
+
+fn ipv4(src: Ipv4Addr) -> Vec<u8> {
+    let head = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
+    [&head[..], &src.octets(), &GATEWAY_V4.octets()].concat()
+}
+
+/// Kind, what was observed and how often, once three are complete: events come by another way
+/// than counters.
+fn findings(node: &Node) -> Vec<(String, String, Option<u64>)> {
+    let found = wait::until(LIMIT, "three findings with what was observed", || {
+        let verified = observer::ctl(node, "verify")?;
+        let findings = verified.output.as_array().cloned().unwrap_or_default();
+        let complete = findings
+            .iter()
+            .filter(|found| found["observed"].is_string());
+        let done = complete.count() == 3 && verified.code == Some(1);
+        Ok(done.then_some(findings))
+    });
+    let row = |found: &Value| {
+        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        (text("kind"), text("observed"), found["count"].as_u64())
+    };
+    let mut rows: Vec<_> = found.unwrap().iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+#[ignore = "vm level"]
+fn forged_frames_are_caught_by_kind_and_dropped_by_the_fabric() {
+    let cloud = Cloud::start(&LabSpec::for_test(1, 1).unwrap()).unwrap();
+    let (node, pod) = (cloud.node(0).unwrap(), cloud.pod("forger").unwrap());
+    let conf = node.conf(Stack::V4);
+    let (result, _) = pod.attach(node, &conf).unwrap();
+    let mac = result.sub_eni.unwrap().mac.octets();
+    let IpAddr::V4(own) = result.ips[0].address.addr() else {
+        panic!("no IPv4 address");
+    };
+    let stranger = Ipv4Addr::new(10, 9, 9, 9);
+    let head = [0, 1, 8, 0, 6, 4, 0, 1];
+    let spoof = [
+        &head[..],
+        &mac,
+        &stranger.octets(),
+        &[0; 6],
+        &GATEWAY_V4.octets(),
+    ]
+    .concat();
+    let dropped = cloud.fabric.counts().unwrap().dropped;
+    forge(&pod, FORGED_MAC, 0x0800, &ipv4(own));
+    forge(&pod, mac, 0x0800, &ipv4(stranger));
+    forge(&pod, mac, 0x0806, &spoof);
+    wait::until(LIMIT, "three drops", || {
+        Ok((cloud.fabric.counts()?.dropped >= dropped + 3).then_some(()))
+    })
+    .unwrap();
+    let (forged, ip) = ("fa:16:3e:09:09:09".to_owned(), stranger.to_string());
+    let wanted = [
+        ("arp_spa".to_owned(), ip.clone(), Some(1)),
+        ("src_ip4".to_owned(), ip, Some(1)),
+        ("src_mac".to_owned(), forged, Some(1)),
+    ];
+    assert_eq!(findings(node), wanted);
+    let rows = observer::ctl(node, "stats").unwrap();
+    assert_eq!(rows.output[0]["mismatch"]["src_mac"], 1, "{}", rows.output);
+    pod.release(node, &conf).unwrap();
+}

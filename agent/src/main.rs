@@ -11,6 +11,7 @@ use spiderpool_agent::standalone;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -54,6 +55,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 
 /// JSON lines for machines, plain ones for a person at a terminal; always on stderr.
 fn start_log(level: &str) -> anyhow::Result<()> {
+    // A bare word that is no level would be taken for a module and silence everything else.
+    for word in level.split(',').filter(|part| !part.contains('=')) {
+        word.trim().parse::<LevelFilter>().with_context(|| {
+            format!("--log-level: {word:?} is none of off, error, warn, info, debug, trace")
+        })?;
+    }
     let filter = EnvFilter::try_new(level)
         .with_context(|| format!("--log-level {level:?} is no level and no filter"))?;
     let log = tracing_subscriber::fmt()

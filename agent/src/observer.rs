@@ -14,6 +14,7 @@ mod load;
 mod maps;
 mod raw;
 mod report;
+mod shared;
 mod state;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +27,8 @@ use spiderpool_api::value::{IfName, Mac, VlanId};
 use crate::attachment::Attachment;
 
 pub use events::Observed;
-pub use kernel::{KernelObserver, ObserverSettings};
+pub use kernel::KernelObserver;
+pub use shared::ObserverSettings;
 
 /// Where a sub-ENI is on this node, and for which sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -31,7 +31,7 @@ use crate::observer::{KernelObserver, NoObserver, ObserverSettings};
 use crate::parent_nic::ParentNicPublisher;
 use crate::paths::StandalonePaths;
 use crate::service;
-use crate::store::kube::KubeStore;
+use crate::store::kube::{KubeStore, words};
 
 /// How long the first lists may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,8 +143,8 @@ async fn ensure_node(client: &Client, name: &str) -> anyhow::Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     match api.create(&PostParams::default(), &node).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        result => result
-            .map(drop)
+        Ok(_) => Ok(()),
+        Err(error) => Err(anyhow::anyhow!(words(error)))
             .with_context(|| format!("cannot make the Node object {name}")),
     }
 }

@@ -156,7 +156,9 @@ fn decide(asked: Backend) -> Backend {
             Backend::Native
         }
         Err(error) => {
-            term::progress(&format!("running in a User-Mode Linux guest ({error:#})"));
+            term::progress(&format!(
+                "no VLAN links on this machine, running in a User-Mode Linux guest ({error:#})"
+            ));
             Backend::Uml
         }
     }

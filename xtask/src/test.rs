@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use vm_tests::libtest::Tally;
 
 use crate::cargo::Artifact;
-use crate::{build, checks, demo, deps, lines, native, term, vm};
+use crate::{build, checks, demo, deps, ebpf, lines, native, term, vm};
 
 /// What to run.
 #[derive(Debug, Clone, Default, Args)]
@@ -79,6 +79,7 @@ impl Run {
             self.check("fmt", checks::fmt);
             self.check("lines", lines::check);
             self.check("deps", deps::check);
+            self.tests("ebpf --check", ebpf::judge);
         }
         let native = args.wants(Level::Unit) || args.wants(Level::Netns);
         let mut built: Vec<Artifact> = Vec::new();

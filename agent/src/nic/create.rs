@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use spiderpool_netops::rtnl::{Link, VlanSpec};
 use tokio::time::{Instant, sleep};
 
@@ -40,6 +41,9 @@ pub(super) async fn create(
         match sandbox.host.add_vlan(&vlan).await {
             Ok(()) => break,
             Err(error) if error.is_exists() => {}
+            Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => {
+                return Err(NicError::NoVlanSupport { source: error });
+            }
             Err(error) => return Err(failed(error)),
         }
         match clear_the_way(sandbox, spec, master, &name).await {

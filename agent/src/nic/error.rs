@@ -163,6 +163,12 @@ pub enum NicError {
         /// The Pod's namespace.
         netns: PathBuf,
     },
+    /// 999: the kernel has no `8021q`.
+    #[error("this kernel makes no VLAN links; load the module on the node: modprobe 8021q")]
+    NoVlanSupport {
+        /// Request, object, answer.
+        source: RtnlError,
+    },
     /// 999: the kernel refused a netlink request.
     #[error("the kernel refused while {doing}")]
     Netlink {
@@ -221,7 +227,9 @@ impl NicError {
                 CniCode::ValidationFailed
             }
             Self::Drift { .. } => CniCode::Refused,
-            Self::Netlink { .. } | Self::LinkVanished { .. } => CniCode::Internal,
+            Self::NoVlanSupport { .. } | Self::Netlink { .. } | Self::LinkVanished { .. } => {
+                CniCode::Internal
+            }
             Self::UndoFailed { first, .. } => first.cni_code(),
         }
     }

@@ -15,7 +15,7 @@ use aya::programs::{Link, LinkOrder, ProgramError, SchedClassifier, TcAttachType
 use nix::errno::Errno;
 use spiderpool_api::observer_v1::Attach;
 use spiderpool_api::value::IfName;
-use spiderpool_ebpf_common::layout::Direction;
+use spiderpool_ebpf_common::kind::Direction;
 
 use super::bpffs::Pins;
 use super::error::ObserverError;

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use aya::maps::{MapInfo, MapType};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use spiderpool_ebpf_common::kind::Direction;
 use spiderpool_ebpf_common::layout::{
-    Config, Direction, EVENTS_BYTES, MAX_NIC, MAX_RATE, MAX_SUBENI, MAX_UNKNOWN, MacKey, Nic,
-    RateKey, Stats, SubEni, SubEniKey, Unknown, UnknownKey,
+    Config, EVENTS_BYTES, MAX_NIC, MAX_RATE, MAX_SUBENI, MAX_UNKNOWN, MacKey, Nic, RateKey, Stats,
+    SubEni, SubEniKey, Unknown, UnknownKey,
 };
 
 use super::error::ObserverError;

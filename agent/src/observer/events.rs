@@ -5,10 +5,11 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use aya::maps::{MapData, RingBuf};
 use spiderpool_api::value::IfName;
-use spiderpool_ebpf_common::layout::{Direction, Event, Kind, SubEniKey};
+use spiderpool_ebpf_common::kind::{Direction, Kind};
+use spiderpool_ebpf_common::layout::{Event, SubEniKey};
 use tokio_util::sync::CancellationToken;
 
-use super::kernel::{Shared, Stage};
+use super::shared::{Shared, Stage};
 use super::{Entry, raw, report};
 
 /// An event with its names.

@@ -4,7 +4,7 @@ use aya::maps::{MapData, RingBuf};
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
-use spiderpool_ebpf_common::layout::Direction;
+use spiderpool_ebpf_common::kind::Direction;
 
 use super::bpffs::{Pins, SHAPES};
 use super::error::ObserverError;

@@ -5,9 +5,9 @@ use std::io;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap, PerCpuValues};
 use aya::util::nr_cpus;
+use spiderpool_ebpf_common::kind::all_kinds;
 use spiderpool_ebpf_common::layout::{
     Config, MacKey, Neighbour, Nic, Stats, SubEni, SubEniKey, Traffic, Unknown, UnknownKey,
-    all_kinds,
 };
 
 use super::error::ObserverError;

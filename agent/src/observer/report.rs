@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use spiderpool_api::observer_v1::{Counters, Finding, SubEniReport, Verdict, VerifyReport};
 use spiderpool_api::value::{IfName, Mac};
+use spiderpool_ebpf_common::kind::{Direction, Kind};
 use spiderpool_ebpf_common::layout::{
-    Direction, Event, Kind, Neighbour, State, Stats, Traffic, Unknown, UnknownKey,
+    Event, Neighbour, State, Stats, Traffic, Unknown, UnknownKey,
 };
 
 use super::Entry;

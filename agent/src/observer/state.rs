@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use spiderpool_api::observer_v1::{Attach, NicReport, ObserverReport, UnknownReport};
 use spiderpool_api::value::{IfName, Mac};
-use spiderpool_ebpf_common::layout::{Direction, Event, Kind, State as Life, SubEni, SubEniKey};
+use spiderpool_ebpf_common::kind::{Direction, Kind};
+use spiderpool_ebpf_common::layout::{Event, State as Life, SubEni, SubEniKey};
 
 use super::error::ObserverError;
 use super::events::{self, Observed};

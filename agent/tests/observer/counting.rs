@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spiderpool_agent::observer::{KernelObserver, ObserverOps};
 use spiderpool_api::observer_v1::{Counters, Finding, ObserverReport, Verdict};
-use spiderpool_ebpf_common::layout::Kind;
+use spiderpool_ebpf_common::kind::Kind;
 
 use crate::rig::{
     FORGED_MAC, From, PARENT_MAC, PEER_MAC, Rig, SUB_MAC, SUB_V4, SUB_V6, VLAN, arp, entry, frame,

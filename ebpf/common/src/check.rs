@@ -1,6 +1,7 @@
 //! Whether a frame is what its sub-ENI may send, and how it counts (spec dataplane 5.5, 5.2).
 
-use crate::layout::{Event, Kind, Neighbour, SubEni, Traffic};
+use crate::kind::Kind;
+use crate::layout::{Event, Neighbour, SubEni, Traffic};
 use crate::parse::{Frame, Message, Protocol, widen};
 
 /// `::` for duplicate address detection; `0.0.0.0` for DHCP and ARP probes (RFC 5227).

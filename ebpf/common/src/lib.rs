@@ -6,5 +6,6 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod check;
+pub mod kind;
 pub mod layout;
 pub mod parse;

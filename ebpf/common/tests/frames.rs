@@ -9,7 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use proptest::sample::select;
 use spiderpool_ebpf_common::check;
-use spiderpool_ebpf_common::layout::{Event, Kind, Neighbour, SubEni, Traffic, all_kinds};
+use spiderpool_ebpf_common::kind::{Kind, all_kinds};
+use spiderpool_ebpf_common::layout::{Event, Neighbour, SubEni, Traffic};
 use spiderpool_ebpf_common::parse::{Frame, Message, Protocol, Sliced, widen};
 
 const DST: [u8; 6] = [2, 0, 0, 0, 0, 9];

@@ -17,9 +17,10 @@ use aya_ebpf::maps::{
 };
 use aya_ebpf::programs::TcContext;
 use spiderpool_ebpf_common::check;
+use spiderpool_ebpf_common::kind::{Direction, Kind};
 use spiderpool_ebpf_common::layout::{
-    Config, Direction, EVENTS_BYTES, Event, Kind, MAX_NIC, MAX_RATE, MAX_SUBENI, MAX_UNKNOWN,
-    MacKey, Nic, RateKey, Stats, SubEni, SubEniKey, Unknown, UnknownKey,
+    Config, EVENTS_BYTES, Event, MAX_NIC, MAX_RATE, MAX_SUBENI, MAX_UNKNOWN, MacKey, Nic, RateKey,
+    Stats, SubEni, SubEniKey, Unknown, UnknownKey,
 };
 use spiderpool_ebpf_common::parse::Frame;
 

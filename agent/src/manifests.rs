@@ -18,6 +18,7 @@ use serde_json::Value;
 use spiderpool_api::names;
 use tokio_util::sync::CancellationToken;
 
+use crate::flow::error::full;
 use crate::regular_file;
 use crate::store::kube::words;
 
@@ -150,7 +151,7 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 async fn apply_file(client: &Client, path: &Path) -> Option<String> {
     let documents = match read(path) {
         Ok(documents) => documents,
-        Err(error) => return Some(chain(&error)),
+        Err(error) => return Some(full(&error)),
     };
     let mut complaints = Vec::new();
     for (index, document) in documents.iter().enumerate() {
@@ -160,16 +161,10 @@ async fn apply_file(client: &Client, path: &Path) -> Option<String> {
         match apply(client, index + 1, document).await {
             Ok(None) => {}
             Ok(Some(done)) => tracing::info!(file = %path.display(), "{done}"),
-            Err(error) => complaints.push(chain(&error)),
+            Err(error) => complaints.push(full(&error)),
         }
     }
     (!complaints.is_empty()).then(|| complaints.join("; "))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 fn read(path: &Path) -> Result<Vec<Value>, ManifestError> {

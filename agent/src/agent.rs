@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::Value;
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniCommand;
-use spiderpool_api::cni_conf::CniArgs;
 use spiderpool_api::value::IfName;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
@@ -16,17 +15,20 @@ use tokio_util::task::TaskTracker;
 
 use crate::attachment::{AttachmentError, Attachments};
 use crate::clock::{Clock, Jitter};
+use crate::events::Events;
 use crate::flow::call::{Call, Limits, NicCall};
+use crate::flow::category::Category;
 use crate::flow::error::{Failure, FlowError};
-use crate::flow::identity::named_by;
+use crate::flow::journal::Journal;
+use crate::flow::leaving::Released;
 use crate::flow::memory::Memory;
-use crate::flow::pending::Pending;
 use crate::locks::KeyedLocks;
+use crate::metrics::{MeteredProvider, Metrics};
 use crate::nic::NicOps;
 use crate::observer::ObserverOps;
 use crate::paths::Paths;
-use crate::spool::{Replay, Spool};
-use crate::store::{StandalonePod, Store};
+use crate::spool::{Ran, Replay, Spool};
+use crate::store::Store;
 use crate::writer::Writers;
 
 /// Time a DEL from the spool has.
@@ -99,11 +101,13 @@ pub struct Agent {
     pub(crate) writers: Writers,
     pub(crate) locks: KeyedLocks<(String, IfName)>,
     pub(crate) releases: KeyedLocks<String>,
-    pub(crate) pending: Pending,
     pub(crate) memory: Memory,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) events: Events,
+    pub(crate) journal: Journal,
     /// Who we are in release markers: unique for each start of a process.
     pub(crate) actor: String,
-    spool: Spool,
+    pub(crate) spool: Spool,
     tasks: TaskTracker,
 }
 
@@ -114,28 +118,35 @@ impl Agent {
     /// [`AttachmentError`] when their folder cannot be read.
     pub fn new(settings: Settings, seams: Seams, paths: &Paths) -> Result<Self, AttachmentError> {
         let tasks = TaskTracker::new();
+        let metrics = Arc::new(Metrics::new());
         let writers = Writers::new(
             Arc::clone(&seams.store),
             Arc::clone(&seams.jitter),
             tasks.clone(),
+            Arc::clone(&metrics),
         );
+        let provider = seams.provider.map(|inner| {
+            Arc::new(MeteredProvider::new(inner, Arc::clone(&metrics))) as Arc<dyn Provider>
+        });
         let started = seams.clock.wall().as_nanosecond();
         Ok(Self {
             actor: format!("agent/{}/{}/{started}", settings.node, std::process::id()),
             settings,
             attachments: Attachments::open(&paths.attachments_dir())?,
             spool: Spool::new(paths.spool_dir()),
+            events: Events::new(Arc::clone(&seams.store), tasks.clone()),
             store: seams.store,
             nic: seams.nic,
-            provider: seams.provider,
+            provider,
             observer: seams.observer,
             clock: seams.clock,
             jitter: seams.jitter,
             writers,
             locks: KeyedLocks::default(),
             releases: KeyedLocks::default(),
-            pending: Pending::default(),
             memory: Memory::default(),
+            metrics,
+            journal: Journal::default(),
             tasks,
         })
     }
@@ -149,14 +160,17 @@ impl Agent {
     /// The Pod a request is about, as far as it says; for the log.
     #[must_use]
     pub fn pod_named_by(&self, request: &CniRequest) -> String {
-        match named_by(&CniArgs::parse(&request.args)) {
-            Some(named) => named.key.to_string(),
-            None if self.settings.standalone && !request.container_id.is_empty() => {
-                let pod = StandalonePod::of(&request.container_id, &self.settings.node);
-                pod.key.to_string()
-            }
-            None => String::new(),
-        }
+        let named = self.named_in(request);
+        named.map_or_else(String::new, |named| named.key.to_string())
+    }
+
+    /// What the agent counts of itself and what its observer does, as OpenMetrics text.
+    ///
+    /// # Errors
+    /// None that a value can cause; the encoder's type says so.
+    pub async fn metrics_text(&self) -> Result<String, std::fmt::Error> {
+        let observed = self.observer.report().await;
+        self.metrics.text(&observed)
     }
 
     /// Tasks that must end before the process does.
@@ -172,7 +186,7 @@ impl Agent {
     pub async fn cni(&self, request: CniRequest, limits: Limits) -> Result<Option<Value>, Failure> {
         let result = match request.command {
             CniCommand::Add => self.on_add(&request, limits).await,
-            CniCommand::Del => self.on_del(&request, limits).await,
+            CniCommand::Del => self.on_del(&request, limits).await.map(|_| None),
             CniCommand::Check => match nic_call(&request, limits) {
                 Ok(call) => self.check(call).await.map(|()| None),
                 Err(error) => Err(error),
@@ -195,35 +209,69 @@ impl Agent {
         request: &CniRequest,
         limits: Limits,
     ) -> Result<Option<Value>, FlowError> {
-        let call = nic_call(request, limits)?;
+        let running = self.metrics.allocation.begin();
+        let begun = Instant::now();
+        let result = match nic_call(request, limits) {
+            Ok(call) => {
+                let asked = self.request(&call);
+                let result = self.add_in_turn(request, call).await;
+                self.note_add(request, asked, begun.elapsed(), result.as_ref().err());
+                result
+            }
+            Err(error) => Err(error),
+        };
+        running.end(result.as_ref().err().map(Category::of));
+        if let Err(error) = &result {
+            self.tell_failed_add(request, error);
+        }
+        result
+    }
+
+    /// After an older DEL of the same NIC.
+    async fn add_in_turn(
+        &self,
+        request: &CniRequest,
+        call: NicCall,
+    ) -> Result<Option<Value>, FlowError> {
         let (container, ifname) = (&request.container_id, &request.ifname);
         if self.spool.holds(container, ifname).await {
             // Else that older DEL would take away what this ADD makes.
             let waiting = "an older DEL of this NIC was under way";
             let replayed = call.call.limits.wait(waiting, self.replay_spool()).await;
             replayed.map_err(FlowError::Ended)?;
+            if self.spool.holds(container, ifname).await {
+                return Err(FlowError::OlderDel {
+                    container: container.clone(),
+                    ifname: ifname.clone(),
+                });
+            }
         }
         let result = self.add(call).await?;
         Ok(serde_json::to_value(result).ok())
     }
 
-    async fn on_del(
-        &self,
-        request: &CniRequest,
-        limits: Limits,
-    ) -> Result<Option<Value>, FlowError> {
-        self.del(nic_call(request, limits)?).await.map(|()| None)
+    async fn on_del(&self, request: &CniRequest, limits: Limits) -> Result<Released, FlowError> {
+        let running = self.metrics.release.begin();
+        let result = match nic_call(request, limits) {
+            Ok(call) => self.del(call).await,
+            Err(error) => Err(error),
+        };
+        running.end(result.as_ref().err().map(Category::of));
+        result
     }
 
-    /// Runs the DELs that found no agent.
+    /// Runs the DELs that found no agent, and those whose release had to wait.
     pub async fn replay_spool(&self) -> Replay {
         let run = async |request: CniRequest| {
             let limits = Limits {
                 deadline: Instant::now() + REPLAY_BUDGET,
                 cancel: CancellationToken::new(),
             };
-            let done = self.on_del(&request, limits).await;
-            done.map(drop).map_err(|error| Failure::of(&error))
+            match self.on_del(&request, limits).await {
+                Ok(Released::Done | Released::Nothing) => Ok(Ran::Done),
+                Ok(Released::Waiting(_)) => Ok(Ran::Waits),
+                Err(error) => Err(Failure::of(&error)),
+            }
         };
         self.spool.replay(run).await
     }

@@ -4,16 +4,17 @@
 //! Decides nothing: every call goes to `flow`.
 
 mod cni;
-mod listener;
+pub(crate) mod listener;
 mod observer;
 pub mod socket;
+mod trace;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use spiderpool_api::{names, observer_v1};
+use spiderpool_api::{names, observer_v1, trace_v1};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -31,6 +32,8 @@ pub fn router(agent: Arc<Agent>) -> Router {
         .route(observer_v1::ROUTE_SUBENI, get(observer::sub_eni))
         .route(observer_v1::ROUTE_VERIFY, get(observer::verify))
         .route(observer_v1::ROUTE_DETACH, post(observer::detach))
+        .route(trace_v1::ROUTE_TRACE, get(trace::trace))
+        .route(trace_v1::ROUTE_ATTACHMENTS, get(trace::attachments))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(agent)
 }

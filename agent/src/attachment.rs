@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_netops::netns::NetnsId;
 
-use crate::regular_file;
+use crate::{files, regular_file};
 
 /// Longest container id we take: with interface and suffix it must fit a file name of 255 bytes.
 const MAX_CONTAINER_ID: usize = 200;
@@ -226,16 +226,14 @@ impl Attachments {
         let text = serde_json::to_vec(&attachment)
             .map_err(io::Error::from)
             .map_err(failed)?;
-        let mut written = tokio::fs::write(&unfinished, &text).await;
+        let mut written = files::write(&unfinished, text.clone()).await;
         if matches!(&written, Err(error) if error.kind() == io::ErrorKind::NotFound) {
             // Somebody cleaned the folder of the runtime's files up; ADDs must go on.
             make_folder(&self.dir).await.map_err(failed)?;
-            written = tokio::fs::write(&unfinished, &text).await;
+            written = files::write(&unfinished, text).await;
         }
         written.map_err(failed)?;
-        tokio::fs::rename(&unfinished, &path)
-            .await
-            .map_err(failed)?;
+        files::rename(&unfinished, &path).await.map_err(failed)?;
         self.index().files.insert(key, attachment);
         Ok(())
     }
@@ -246,7 +244,7 @@ impl Attachments {
     /// [`AttachmentError`].
     pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AttachmentError> {
         let path = self.dir.join(key.file_name());
-        match tokio::fs::remove_file(&path).await {
+        match files::remove(&path).await {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(AttachmentError {
                     what: "remove",
@@ -307,8 +305,7 @@ impl Index {
 
 async fn make_folder(dir: &Path) -> io::Result<()> {
     tracing::warn!(dir = %dir.display(), "the folder of attachment files is gone and is made again");
-    let mut builder = tokio::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir).await
+    files::make_dir(dir).await
 }
 
 /// The text says why a file cannot be used.

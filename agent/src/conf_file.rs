@@ -11,6 +11,10 @@ use spiderpool_iaas::config::{ConfigError, Section};
 use spiderpool_iaas::provider::Provider;
 
 use crate::flow::error::full;
+use crate::regular_file;
+
+/// Longest `conf.yml` and CA bundle, bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// The keys this agent reads; others are ignored.
 #[derive(Debug, Default, Deserialize)]
@@ -66,7 +70,9 @@ pub fn provider(path: &Path) -> Result<Option<Arc<dyn Provider>>, ConfError> {
 }
 
 fn client(path: &Path) -> Result<Option<Client>, ConfError> {
-    let text = match std::fs::read_to_string(path) {
+    let read = regular_file::read(path, MAX_FILE)
+        .and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+    let text = match read {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
@@ -80,7 +86,9 @@ fn client(path: &Path) -> Result<Option<Client>, ConfError> {
             reason: error.to_string(),
         })?;
     let section = file.unwrap_or_default().iaas_network_provider;
-    let config = section.unwrap_or_default().validate(|ca| std::fs::read(ca));
+    let config = section
+        .unwrap_or_default()
+        .validate(|ca| regular_file::read(ca, MAX_FILE));
     let Some(config) = config? else {
         return Ok(None);
     };
@@ -121,6 +129,31 @@ mod tests {
             "{url: 'http://127.0.0.1:8080', httpRequestTimeout: 3s}",
         ] {
             assert_eq!(judged(&format!("iaasNetworkProvider: {section}")), Ok(true));
+        }
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_holds_the_start_up_no_more_than_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, huge) = (dir.path().join("pipe"), dir.path().join("huge"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let file = std::fs::File::create(&huge).unwrap();
+        file.set_len(MAX_FILE + 1).unwrap();
+        for (path, reason) in [
+            (pipe.as_path(), "it is not a regular file"),
+            (Path::new("/dev/zero"), "it is not a regular file"),
+            (&huge, "it is larger than 1048576 bytes"),
+        ] {
+            let shown = path.display();
+            let error = provider(path).err().unwrap();
+            assert_eq!(full(&error), format!("cannot read {shown}: {reason}"));
+            let section = format!(
+                "iaasNetworkProvider: {{service: {{name: p, namespace: n}}, tls: {{caFile: {shown}}}}}"
+            );
+            let text = format!(
+                "IaaS provider configuration validation failed: invalid iaasNetworkProvider.tls.caFile \"{shown}\": {reason}"
+            );
+            assert_eq!(judged(&section), Err(text));
         }
     }
 

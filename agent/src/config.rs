@@ -10,7 +10,9 @@ use spiderpool_api::names;
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
 
 use crate::agent::Settings;
+use crate::http::{HEALTH_PORT, HttpSettings, METRICS_PORT, Port, Reach};
 use crate::paths::{self, DEFAULT_DIR, DEFAULT_STATE, Paths};
+use crate::store::kube::Waits;
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("GIT_COMMIT_VERSION").filter(|text| !text.is_empty());
@@ -129,6 +131,22 @@ pub struct NodeArgs {
     /// Network of eth0 in clusters with Multus, as namespace/name
     #[arg(long, value_name = "NS/NAME", env = "MULTUS_CLUSTER_NETWORK")]
     pub cluster_network: Option<String>,
+    /// Port of the health probes /v1/runtime/{startup,liveness,readiness}; 0 switches them off. In
+    /// standalone mode on loopback only [default: 5710, if it is free]
+    #[arg(long, value_name = "PORT", env = "SPIDERPOOL_HEALTH_PORT")]
+    pub health_port: Option<u16>,
+    /// Count what the agent does, and serve it to Prometheus
+    #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_ENABLED_METRIC", default_value_t = false, action = clap::ArgAction::Set)]
+    pub enable_metrics: bool,
+    /// Port of the metrics, with --enable-metrics true; 0 switches it off. In standalone mode on
+    /// loopback only [default: 5711, if it is free]
+    #[arg(long, value_name = "PORT", env = "SPIDERPOOL_METRIC_HTTP_PORT")]
+    pub metrics_port: Option<u16>,
+    /// After so many seconds each watch of the API is opened anew; one that says nothing for 5 s
+    /// longer is taken for dead. Stay below the time after which firewalls forget connections
+    #[arg(long, value_name = "SECONDS", env = "SPIDERPOOL_WATCH_SECONDS", default_value_t = Waits::WATCH_SECONDS,
+        value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub watch_seconds: u32,
     /// What to log: error, warn, info, debug, trace, or directives such as info,kube=debug
     #[arg(
         long,
@@ -163,6 +181,24 @@ impl NodeArgs {
             cluster_network: self.cluster_network.clone(),
             ..Settings::new(&node)
         })
+    }
+
+    /// Where health and metrics are served.
+    #[must_use]
+    pub fn http(&self, reach: Reach) -> HttpSettings {
+        let port = |asked: Option<u16>, usual| match asked {
+            None => Port::Usual(usual),
+            Some(0) => Port::Off,
+            Some(number) => Port::Wanted(number),
+        };
+        HttpSettings {
+            reach,
+            health: port(self.health_port, HEALTH_PORT),
+            metrics: match self.enable_metrics {
+                true => port(self.metrics_port, METRICS_PORT),
+                false => Port::Off,
+            },
+        }
     }
 
     /// Where files are.
@@ -218,6 +254,25 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_the_usual_ones_unless_asked_for() {
+        let http = |words: &str| {
+            let line = format!("agent standalone --node-name n1 {words}");
+            let Mode::Standalone(args) = parse(line.trim_end()).unwrap().mode else {
+                panic!("another mode");
+            };
+            let http = args.node.http(Reach::Loopback);
+            (http.health, http.metrics)
+        };
+        assert_eq!(http(""), (Port::Usual(5710), Port::Off));
+        let on = "--enable-metrics true";
+        assert_eq!(http(on), (Port::Usual(5710), Port::Usual(5711)));
+        let asked = format!("{on} --health-port 0 --metrics-port 9000");
+        assert_eq!(http(&asked), (Port::Off, Port::Wanted(9000)));
+        // Nobody wants metrics: the port does not matter.
+        assert_eq!(http("--metrics-port 9000").1, Port::Off);
+    }
+
+    #[test]
     fn defaults_suit_a_fresh_machine_and_flags_win() {
         let Mode::Standalone(args) = parse("agent standalone --node-name n1").unwrap().mode else {
             panic!("another mode");
@@ -250,6 +305,8 @@ mod tests {
             "agent standalone --api-listen here",
             "agent standalone --max-allocated-ips 0",
             "agent standalone --enable-ipv6 perhaps",
+            "agent standalone --health-port 70000",
+            "agent standalone --enable-metrics maybe",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -4,23 +4,30 @@
 //! The only module that holds store and NIC. Owns no decision about addresses and no netlink.
 
 mod add;
+mod ahead;
 mod allocate;
 pub mod allocation;
-mod bind;
+pub(crate) mod bind;
 pub mod call;
+pub(crate) mod category;
 mod check;
 mod claim;
+mod count;
 mod del;
 pub mod error;
 mod gc;
 mod holder;
 pub(crate) mod identity;
+pub(crate) mod journal;
+pub(crate) mod leaving;
+mod leftover;
 pub mod memory;
 mod observe;
-pub(crate) mod pending;
 mod record;
 mod release;
 mod result;
 mod snapshot;
 mod status;
+mod tell;
+mod trace;
 mod unbind;

@@ -6,12 +6,19 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use spiderpool_agent::config::{Cli, Mode};
+#[cfg(feature = "failpoints")]
+use spiderpool_agent::failpoint;
 use spiderpool_agent::flow::error::full;
 use spiderpool_agent::standalone;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+/// Threads that run tasks, and threads for short work that blocks, at most, whatever the machine has:
+/// each keeps memory of its own, and what a node's Pods ask for is far below what so many can do.
+const WORKERS: usize = 2;
+const BLOCKING: usize = 8;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -39,7 +46,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Mode::Daemon(args) => &args.node,
     };
     start_log(&node.log_level)?;
+    #[cfg(feature = "failpoints")]
+    failpoint::arm(std::env::var_os(failpoint::ENV).as_deref())?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(processors.min(WORKERS))
+        .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
@@ -53,6 +65,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     })
 }
 
+/// The client logs each failed request, every retry of every watch with it; whoever made the
+/// request says it once, with the object. A directive of the user's wins.
+const QUIET: &str = "kube_client=off";
+
 /// JSON lines for machines, plain ones for a person at a terminal; always on stderr.
 fn start_log(level: &str) -> anyhow::Result<()> {
     // A bare word that is no level would be taken for a module and silence everything else.
@@ -61,7 +77,7 @@ fn start_log(level: &str) -> anyhow::Result<()> {
             format!("--log-level: {word:?} is none of off, error, warn, info, debug, trace")
         })?;
     }
-    let filter = EnvFilter::try_new(level)
+    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
         .with_context(|| format!("--log-level {level:?} is no level and no filter"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

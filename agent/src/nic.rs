@@ -228,6 +228,12 @@ pub trait NicOps: Send + Sync {
         mtu: Option<u32>,
     ) -> BoxFuture<'a, Result<MasterInfo, NicError>>;
 
+    /// VLAN links can be made here, as far as the kernel goes. Changes nothing, but the kernel may
+    /// load its module; a good answer is remembered.
+    ///
+    /// Errors: [`NicError::NoVlanSupport`], or 999 when the kernel cannot be asked.
+    fn probe_vlan(&self) -> BoxFuture<'_, Result<(), NicError>>;
+
     /// The Pod's namespace opens, and `ifname` is free in it or may be the same NIC.
     ///
     /// Errors: code 4 (no such namespace), 5, or 107 when a link of another kind has the name.

@@ -132,6 +132,12 @@ impl Paths {
         self.run_dir.join(names::ATTACHMENTS_DIR)
     }
 
+    /// Lock of the one agent that uses the run folder.
+    #[must_use]
+    pub fn lock_path(&self) -> PathBuf {
+        self.run_dir.join("agent.lock")
+    }
+
     /// Makes the folders: 0755 for the run folder and the socket's, 0700 for what is inside.
     ///
     /// # Errors

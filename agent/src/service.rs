@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{Agent, Seams, Settings};
 use crate::api::{self, socket::Socket};
+use crate::http::{HttpSettings, Listeners};
 use crate::paths::Paths;
 use crate::spool::REPLAY_PERIOD;
 
@@ -19,17 +20,22 @@ pub async fn run(
     settings: Settings,
     seams: Seams,
     paths: &Paths,
+    http: &HttpSettings,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     paths.prepare()?;
     let agent = Arc::new(Agent::new(settings, seams, paths)?);
     agent.reconcile_observer().await;
+    let listeners = Listeners::open(http).await?;
     let socket = Socket::bind(paths.socket_path())?;
     let shown = paths.socket_path().display();
     tracing::info!(node = agent.node(), socket = %shown, version = crate::config::version(), "agent is listening");
     let replaying = tokio::spawn(replay(Arc::clone(&agent), stop.clone()));
     let observing = tokio::spawn(Arc::clone(&agent).keep_observer(stop.clone()));
-    api::serve(Arc::clone(&agent), socket, stop).await;
+    tokio::join!(
+        listeners.serve(Arc::clone(&agent), paths.socket_path(), stop.clone()),
+        api::serve(Arc::clone(&agent), socket, stop)
+    );
     let replayed = replaying.await.context("the replay of waiting DELs failed");
     let observed = observing.await.context("the care for the observer failed");
     let tasks = agent.tasks().clone();
@@ -44,7 +50,6 @@ pub async fn run(
 async fn replay(agent: Arc<Agent>, stop: CancellationToken) {
     loop {
         agent.replay_spool().await;
-        agent.retry_releases().await;
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(REPLAY_PERIOD) => {}

@@ -1,8 +1,9 @@
-//! DELs that found no agent. The CNI binary writes them to the folder `pending-del` and answers
-//! success; here they are run at start and once a minute (spec dataplane 1.5).
+//! DELs that wait. The CNI binary writes those that found no agent to the folder `pending-del` and
+//! answers success; the agent itself keeps those whose release the provider has not accepted.
+//! Here they are run at start and once a minute (spec dataplane 1.5).
 //!
 //! Owns the folder from the agent's side: a file goes when its DEL has succeeded, stays while the
-//! API is away, and is set aside when it can never succeed.
+//! API is away or the provider refuses, and is set aside when it can never succeed.
 
 use std::future::Future;
 use std::io;
@@ -12,8 +13,9 @@ use std::time::Duration;
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::{CniCode, CniCommand};
 
+use crate::attachment::AttachmentKey;
 use crate::flow::error::Failure;
-use crate::regular_file;
+use crate::{files, regular_file};
 
 /// Pause between two replays.
 pub const REPLAY_PERIOD: Duration = Duration::from_secs(60);
@@ -31,6 +33,23 @@ pub struct Replay {
     pub kept: usize,
     /// Files set aside.
     pub aside: usize,
+}
+
+/// How a replayed DEL ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ran {
+    /// Everything is freed.
+    Done,
+    /// It is to be run again.
+    Waits,
+}
+
+/// A DEL could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}; the agent needs to write there, choose another place with --run-dir", path.display())]
+pub struct SpoolError {
+    path: PathBuf,
+    source: io::Error,
 }
 
 /// The folder.
@@ -64,11 +83,40 @@ impl Spool {
         false
     }
 
+    /// Keeps a DEL for the next replay; one of the same NIC that waits already is replaced.
+    ///
+    /// # Errors
+    /// [`SpoolError`] names the file.
+    pub async fn keep(&self, key: &AttachmentKey, del: &CniRequest) -> Result<(), SpoolError> {
+        let path = self.dir.join(key.file_name());
+        let unfinished = self.dir.join(format!(".{}", key.file_name()));
+        let written = async {
+            let text = serde_json::to_vec(del)?;
+            files::make_dir(&self.dir).await?;
+            files::write(&unfinished, text).await?;
+            files::sync(&unfinished).await?;
+            files::rename(&unfinished, &path).await
+        };
+        written.await.map_err(|source| SpoolError { path, source })
+    }
+
+    /// A DEL of this NIC is done: one that waits has nothing left to do.
+    pub async fn drop_done(&self, key: &AttachmentKey) {
+        let path = self.dir.join(key.file_name());
+        match files::remove(&path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // It runs once more, and finds nothing.
+                tracing::warn!(path = %path.display(), %error, "cannot remove a DEL that is done");
+            }
+            _ => {}
+        }
+    }
+
     /// Runs every waiting DEL once, in the order of their names.
     pub async fn replay<F, R>(&self, run: F) -> Replay
     where
         F: Fn(CniRequest) -> R,
-        R: Future<Output = Result<(), Failure>>,
+        R: Future<Output = Result<Ran, Failure>>,
     {
         let _alone = self.replaying.lock().await;
         let mut replay = Replay::default();
@@ -88,7 +136,7 @@ impl Spool {
         }
         if replay != Replay::default() {
             let Replay { done, kept, aside } = replay;
-            tracing::info!(done, kept, aside, "replayed DELs that found no agent");
+            tracing::info!(done, kept, aside, "replayed DELs that wait");
         }
         replay
     }
@@ -96,7 +144,7 @@ impl Spool {
     async fn replay_one<F, R>(&self, path: &Path, run: &F) -> Outcome
     where
         F: Fn(CniRequest) -> R,
-        R: Future<Output = Result<(), Failure>>,
+        R: Future<Output = Result<Ran, Failure>>,
     {
         let request = match read(path).await {
             Ok(request) => request,
@@ -104,7 +152,8 @@ impl Spool {
             Err(Unreadable::Bad(reason)) => return set_aside(path, &reason).await,
         };
         match run(request).await {
-            Ok(()) => match tokio::fs::remove_file(path).await {
+            Ok(Ran::Waits) => Outcome::Kept,
+            Ok(Ran::Done) => match files::remove(path).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     // It would run again every minute; harmless, as a DEL may be repeated.
                     tracing::warn!(path = %path.display(), %error, "cannot remove a replayed DEL");
@@ -125,18 +174,11 @@ impl Spool {
 
     /// Only finished files: the writer renames them into place.
     async fn files(&self) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let mut entries = match tokio::fs::read_dir(&self.dir).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-            other => other?,
-        };
-        while let Some(entry) = entries.next_entry().await? {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.ends_with(".json") && !name.starts_with('.') {
-                found.push(entry.path());
-            }
-        }
+        let mut found = files::list(&self.dir).await?;
+        found.retain(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.ends_with(".json") && !name.starts_with('.')
+        });
         found.sort();
         Ok(found)
     }
@@ -163,8 +205,7 @@ const fn is_lasting(code: CniCode) -> bool {
 
 async fn read(path: &Path) -> Result<CniRequest, Unreadable> {
     let file = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || regular_file::read(&file, MAX_FILE)).await;
-    let text = match read.map_err(io::Error::from).flatten() {
+    let text = match files::run(move || regular_file::read(&file, MAX_FILE)).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unreadable::Gone),
         other => other.map_err(|error| Unreadable::Bad(error.to_string()))?,
     };
@@ -183,7 +224,7 @@ async fn read(path: &Path) -> Result<CniRequest, Unreadable> {
 async fn set_aside(path: &Path, reason: &str) -> Outcome {
     let mut aside = path.as_os_str().to_owned();
     aside.push(ASIDE);
-    match tokio::fs::rename(path, &aside).await {
+    match files::rename(path, Path::new(&aside)).await {
         Ok(()) => {
             tracing::error!(path = %path.display(), reason, "a waiting DEL cannot be run; set aside with the suffix {ASIDE}, GC frees the address");
             Outcome::Aside
@@ -243,7 +284,7 @@ mod tests {
             seen.lock().unwrap().push(request.container_id.clone());
             async move {
                 match request.container_id.as_str() {
-                    "c-1" => Ok(()),
+                    "c-1" => Ok(Ran::Done),
                     _ => Err(failure(CniCode::TryAgain)),
                 }
             }
@@ -275,6 +316,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_kept_is_run_until_it_is_done() {
+        let (dir, spool) = spool(&[("c-1-net1.json", request("DEL", "c-1"))]);
+        let key = AttachmentKey::new("c-1", "net1".parse().unwrap()).unwrap();
+        let mut again: CniRequest = serde_json::from_str(&request("DEL", "c-1")).unwrap();
+        again.args = "again".into();
+        spool.keep(&key, &again).await.unwrap();
+        assert_eq!(names(dir.path()), ["c-1-net1.json"]);
+        let run = |request: CniRequest| async move {
+            assert_eq!(request.args, "again");
+            Ok(Ran::Waits)
+        };
+        for _ in 0..2 {
+            assert_eq!(spool.replay(run).await.kept, 1);
+        }
+        assert!(spool.holds("c-1", "net1").await);
+        for _ in 0..2 {
+            spool.drop_done(&key).await;
+            assert!(names(dir.path()).is_empty());
+        }
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        spool.keep(&key, &again).await.unwrap();
+        assert_eq!(spool.replay(|_| async { Ok(Ran::Done) }).await.done, 1);
+        assert!(names(dir.path()).is_empty());
+        std::fs::remove_dir(dir.path()).unwrap();
+        std::fs::write(dir.path(), "").unwrap();
+        let error = spool.keep(&key, &again).await.unwrap_err().to_string();
+        assert!(error.contains("c-1-net1.json"), "{error}");
+        std::fs::remove_file(dir.path()).unwrap();
+    }
+
+    #[tokio::test]
     async fn a_request_that_can_never_run_does_not_loop() {
         let (dir, spool) = spool(&[("c-1-net1.json", request("DEL", "c-1"))]);
         let run = |_| async { Err(failure(CniCode::Config)) };
@@ -289,7 +361,7 @@ mod tests {
         let pipe = dir.path().join("c-1-net1.json");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(!spool.holds("c-1", "net1").await);
-        let run = |_| async { Ok(()) };
+        let run = |_| async { Ok(Ran::Done) };
         let replay = spool.replay(run).await;
         assert_eq!((replay.done, replay.aside), (1, 1));
         assert_eq!(names(dir.path()), ["c-1-net1.json.bad"]);
@@ -298,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn no_folder_is_no_work() {
         let spool = Spool::new("/nonexistent/pending-del".into());
-        let run = |_| async { Ok(()) };
+        let run = |_| async { Ok(Ran::Done) };
         assert_eq!(spool.replay(run).await, Replay::default());
     }
 }

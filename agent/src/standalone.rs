@@ -25,13 +25,16 @@ use crate::agent::{Seams, Settings};
 use crate::clock::{Jitter, SystemClock};
 use crate::conf_file;
 use crate::config::{DaemonArgs, Listen, NodeArgs, StandaloneArgs};
+use crate::connect;
+use crate::http::Reach;
 use crate::manifests::Manifests;
 use crate::nic::KernelNic;
 use crate::observer::{KernelObserver, NoObserver, ObserverSettings};
 use crate::parent_nic::ParentNicPublisher;
 use crate::paths::StandalonePaths;
+use crate::run_lock::RunLock;
 use crate::service;
-use crate::store::kube::{KubeStore, words};
+use crate::store::kube::{KubeStore, Waits, words};
 
 /// How long the first lists may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +48,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
         standalone: true,
         ..args.node.settings()?
     };
+    let _alone = lock_run_dir(&args.node)?;
     let files = StandalonePaths::new(&args.dir);
     let provider = conf_file::provider(&files.conf_path())?;
     let api = open_api(&args.state, &settings).await?;
@@ -80,6 +84,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
 /// # Errors
 /// What keeps it from starting or serving.
 pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let _alone = lock_run_dir(&args.node)?;
     let provider = conf_file::provider(&args.config_path)?;
     let config = match &args.kubeconfig {
         Some(path) => {
@@ -92,8 +97,15 @@ pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::R
         None => Config::incluster()
             .context("this is no Pod with a service account; name the API with --kubeconfig")?,
     };
-    let client = Client::try_from(config).context("cannot make a client of the API")?;
+    let client = connect::client(config).context("cannot make a client of the API")?;
     run_node(args.node.settings()?, client, provider, &args.node, stop).await
+}
+
+/// Before anything in the run folder is read.
+fn lock_run_dir(args: &NodeArgs) -> anyhow::Result<RunLock> {
+    let paths = args.paths();
+    paths.prepare()?;
+    Ok(RunLock::take(&paths.lock_path())?)
 }
 
 async fn open_api(state: &Path, settings: &Settings) -> anyhow::Result<EmbeddedApi> {
@@ -157,7 +169,11 @@ async fn run_node(
     args: &NodeArgs,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let store = Arc::new(KubeStore::start(client, &settings.node, PATIENCE).await?);
+    let waits = Waits {
+        watch_seconds: args.watch_seconds,
+        ..Waits::new(PATIENCE)
+    };
+    let store = Arc::new(KubeStore::start(client, &settings.node, waits).await?);
     let nic = Arc::new(KernelNic::new()?);
     let publisher =
         ParentNicPublisher::new(Arc::clone(&store), Arc::clone(&nic) as _, &settings.node);
@@ -165,6 +181,11 @@ async fn run_node(
     let background = stop.child_token();
     tasks.spawn(publisher.run(background.clone()));
     let kernel = observer_of(args)?;
+    let http = args.http(if settings.standalone {
+        Reach::Loopback
+    } else {
+        Reach::Everybody
+    });
     let seams = Seams {
         store,
         nic,
@@ -176,7 +197,7 @@ async fn run_node(
         clock: Arc::new(SystemClock),
         jitter: Arc::new(Jitter::from_entropy()),
     };
-    let result = service::run(settings, seams, &args.paths(), stop).await;
+    let result = service::run(settings, seams, &args.paths(), &http, stop).await;
     if let Some(kernel) = kernel {
         kernel.close().await;
     }

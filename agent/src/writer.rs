@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Jitter;
+use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 
 /// A writer without work for this long ends; the next claim starts another.
@@ -116,11 +117,17 @@ impl WriteError {
 
 type Answer = Result<Committed, WriteError>;
 
+/// Told what a change will come to when its write begins, if all but surely it will: the pool's
+/// addresses need nobody but the record, and others have not changed it lately. Dropped otherwise.
+pub type Promise = oneshot::Sender<Committed>;
+
 /// A change on its way, and who waits for it.
 struct Member {
     change: Change,
     met_conflict: Arc<AtomicBool>,
+    promise: Option<Promise>,
     reply: oneshot::Sender<Answer>,
+    since: Instant,
 }
 
 /// All writers of this agent.
@@ -129,6 +136,7 @@ pub struct Writers {
     jitter: Arc<Jitter>,
     queues: Arc<Mutex<Queues>>,
     tasks: TaskTracker,
+    metrics: Arc<Metrics>,
 }
 
 type Queues = HashMap<String, mpsc::UnboundedSender<Member>>;
@@ -136,12 +144,18 @@ type Queues = HashMap<String, mpsc::UnboundedSender<Member>>;
 impl Writers {
     /// Writers over a store. `tasks` joins them at shutdown, which begins when this is dropped.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, jitter: Arc<Jitter>, tasks: TaskTracker) -> Self {
+    pub fn new(
+        store: Arc<dyn Store>,
+        jitter: Arc<Jitter>,
+        tasks: TaskTracker,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             store,
             jitter,
             queues: Arc::default(),
             tasks,
+            metrics,
         }
     }
 
@@ -150,6 +164,14 @@ impl Writers {
     /// # Errors
     /// [`WriteError`].
     pub async fn commit(&self, change: Change) -> Answer {
+        self.commit_promised(change, None).await
+    }
+
+    /// The same; what may be relied on before the write is done goes to `promise`.
+    ///
+    /// # Errors
+    /// [`WriteError`]; what was promised then does not hold.
+    pub async fn commit_promised(&self, change: Change, promise: Option<Promise>) -> Answer {
         let (reply, answer) = oneshot::channel();
         let met_conflict = Arc::new(AtomicBool::new(false));
         let pool = change.pool.clone();
@@ -157,7 +179,9 @@ impl Writers {
         self.enqueue(Member {
             change,
             met_conflict: Arc::clone(&met_conflict),
+            promise,
             reply,
+            since: Instant::now(),
         });
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
@@ -186,6 +210,7 @@ impl Writers {
                 pool.clone(),
                 Arc::clone(&self.store),
                 Arc::clone(&self.jitter),
+                Arc::clone(&self.metrics),
             );
             self.tasks
                 .spawn(run(writer, waiting, Arc::clone(&self.queues), pool));

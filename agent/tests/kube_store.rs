@@ -21,7 +21,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_agent::nic::NicError;
 use spiderpool_agent::parent_nic::{HostNics, ParentNicPublisher};
-use spiderpool_agent::store::kube::KubeStore;
+use spiderpool_agent::store::kube::{KubeStore, Waits};
 use spiderpool_agent::store::{
     Freshness, ObjectKey, PodEvent, PoolObject, StandalonePod, Store, StoreError,
 };
@@ -55,7 +55,7 @@ async fn bench() -> Bench {
         .create(&PostParams::default(), &pool("p"))
         .await
         .unwrap();
-    let store = KubeStore::start(client.clone(), "n1", PATIENCE)
+    let store = KubeStore::start(client.clone(), "n1", Waits::new(PATIENCE))
         .await
         .unwrap();
     Bench {
@@ -235,7 +235,7 @@ async fn a_new_pool_whose_first_read_fails_is_read_by_the_next_call() {
             }
         }));
     let client = Client::new(router, "default");
-    let store = KubeStore::start(client.clone(), "n1", PATIENCE)
+    let store = KubeStore::start(client.clone(), "n1", Waits::new(PATIENCE))
         .await
         .unwrap();
     pools(&client)

@@ -100,6 +100,13 @@ async fn what_was_given_survives_a_restart_and_is_freed_once() {
         call(dir, "DEL", "1111aaaa2222bbbb").await,
         json!({"result": null})
     );
+    // A second agent would take its files for leftovers.
+    let error = run_standalone(&args(dir), CancellationToken::new()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("(process {})", std::process::id())),
+        "{error}"
+    );
     let third = call(dir, "ADD", "5555eeee6666ffff").await;
     assert_eq!(
         third["result"]["ips"][0]["address"], "10.31.0.10/24",

@@ -5,4 +5,5 @@
 //! with `spiderpool-ipam`; never touches a record.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod reconcile;

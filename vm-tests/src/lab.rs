@@ -10,21 +10,30 @@
 //!   node-2 eth1 ──┴── fabric process ──┘
 //!   Pod net1 (VLAN link on its node's eth1)
 //! ```
+//!
+//! It comes in two shapes. Without a provider each node stands alone, and the metadata of its
+//! pools is written once. With one ([`ProviderPlan`]), the nodes share the first one's API over a
+//! [`management`] network, and `provider-sim serve` makes, publishes and moves the sub-ENIs.
 
 pub mod agent_log;
 pub mod api_client;
 pub mod cni_call;
 pub mod fabric;
+pub mod forge;
 pub mod http;
 pub mod inspect;
 pub mod layout;
 pub mod leaks;
+pub mod management;
 pub mod namespace;
 pub mod node;
 pub mod observer;
 pub mod peers;
 pub mod pod;
 pub mod process;
+pub mod provider;
+pub mod role;
+mod start;
 pub mod wait;
 pub mod writes;
 
@@ -35,22 +44,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
-use spiderpool_netops::rtnl::VethSpec;
 
 pub use fabric::Fabric;
 pub use layout::{NodePlan, Stack};
 pub use node::Node;
 pub use pod::Pod;
 pub use process::Lifetime;
+pub use provider::{Provider, ProviderPlan};
 pub use spiderpool_netops::netns::Netns;
 
-use layout::{GATEWAY_MAC, GATEWAY_NIC, GATEWAY_PORT, GATEWAY_V4, GATEWAY_V6, PARENT};
-use namespace::{NamedNetns, connect, in_netns, set_sysctl, unique};
+use namespace::{NamedNetns, unique};
 
 /// Folder of the product's binaries, for tests.
 pub const ENV_BIN_DIR: &str = "SPIDERPOOL_BIN_DIR";
-/// How long the gateway takes to answer ARP, milliseconds.
-const ANSWER_DELAY_MS: u64 = 48;
 
 /// What to build.
 #[derive(Debug)]
@@ -67,6 +73,8 @@ pub struct LabSpec {
     pub nodes: u8,
     /// Sub-ENIs of each kind on each node.
     pub sub_enis: u8,
+    /// The second shape: with a provider.
+    pub provider: Option<ProviderPlan>,
 }
 
 /// A running cloud. The first field to drop is the nodes' agents, then the fabric, then the names.
@@ -79,6 +87,8 @@ pub struct Cloud {
     /// The gateway's namespace.
     pub gateway: NamedNetns,
     fabric_netns: NamedNetns,
+    /// With a provider: the namespace it is in.
+    router: Option<NamedNetns>,
     dir: PathBuf,
     lifetime: Lifetime,
     name: String,
@@ -99,7 +109,15 @@ impl LabSpec {
             lifetime: Lifetime::Lab,
             nodes,
             sub_enis,
+            provider: None,
         })
+    }
+
+    /// The same in the second shape.
+    #[must_use]
+    pub fn with_provider(mut self, plan: ProviderPlan) -> Self {
+        self.provider = Some(plan);
+        self
     }
 }
 
@@ -114,62 +132,36 @@ impl Cloud {
         Ok(cloud)
     }
 
-    /// Builds it without agents.
+    /// The provider of the second shape.
     ///
     /// # Errors
-    /// The first step that failed, with the log of the process concerned.
-    pub fn build(spec: &LabSpec) -> Result<Self> {
-        let plans = (1..=spec.nodes)
-            .map(|index| NodePlan::new(index, spec.sub_enis))
-            .collect::<Result<Vec<_>>>()?;
-        fs::create_dir_all(&spec.dir).with_context(|| format!("create {}", spec.dir.display()))?;
-        let name = spec.name.clone();
-        let named = |word: &str| NamedNetns::create_as(&format!("{name}-{word}"), spec.lifetime);
-        let fabric_netns = named("fabric")?;
-        let gateway = named("gateway")?;
-        connect_gateway(&gateway, &fabric_netns)?;
-        let mut nodes = Vec::new();
-        for plan in plans.clone() {
-            let netns = named(&plan.name)?;
-            connect_node(&netns, &plan, &fabric_netns)?;
-            nodes.push(Node::new(
-                plan,
-                netns,
-                &spec.dir,
-                &spec.bin_dir,
-                spec.lifetime,
-            )?);
-        }
-        let topology = layout::topology(&plans, ANSWER_DELAY_MS);
-        let fabric = Fabric::start(
-            &spec.bin_dir,
-            fabric_netns.path(),
-            &spec.dir,
-            &topology,
-            spec.lifetime,
-        )?;
-        Ok(Self {
-            nodes,
-            fabric,
-            gateway,
-            fabric_netns,
-            dir: spec.dir.clone(),
-            lifetime: spec.lifetime,
-            name,
-        })
+    /// This is the first shape.
+    pub fn provider(&self) -> Result<Provider<'_>> {
+        self.router.as_ref().context("this cloud has no provider")?;
+        Ok(Provider::of(&self.fabric))
     }
 
-    /// Starts each node's agent, waits until it is healthy, and publishes its pools' metadata.
+    /// Whether this is the second shape.
+    #[must_use]
+    pub const fn has_provider(&self) -> bool {
+        self.router.is_some()
+    }
+
+    /// Kills the provider, and the fabric with it.
     ///
     /// # Errors
-    /// The first that failed, with its log.
-    pub fn start_agents(&mut self) -> Result<()> {
-        for node in &mut self.nodes {
-            node.start_agent()?;
-            node.publish(self.fabric.topology_path())
-                .with_context(|| node.log_tail())?;
-        }
-        Ok(())
+    /// It does not run.
+    pub fn kill_provider(&mut self) -> Result<()> {
+        self.fabric.kill()
+    }
+
+    /// Starts a killed provider again, on the state it left, and waits until it serves.
+    ///
+    /// # Errors
+    /// It does not start; with its log.
+    pub fn restart_provider(&mut self) -> Result<()> {
+        self.fabric.start()?;
+        self.provider()?.await_ready()
     }
 
     /// A node, by its number from 0.
@@ -193,8 +185,10 @@ impl Cloud {
     #[must_use]
     pub fn netns_names(&self) -> Vec<String> {
         let nodes = self.nodes.iter().map(Node::netns);
+        let router = self.router.as_deref();
         [&*self.fabric_netns, &*self.gateway]
             .into_iter()
+            .chain(router)
             .chain(nodes)
             .map(ToString::to_string)
             .collect()
@@ -204,7 +198,7 @@ impl Cloud {
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         let agents = self.nodes.iter().filter_map(Node::agent_pid);
-        std::iter::once(self.fabric.pid()).chain(agents).collect()
+        self.fabric.pid().into_iter().chain(agents).collect()
     }
 
     /// Frames the fabric dropped, one line each; empty is as it should be.
@@ -247,41 +241,4 @@ impl Drop for Cloud {
 )]
 fn show(text: &str) {
     eprintln!("{text}");
-}
-
-fn connect_gateway(gateway: &NamedNetns, fabric: &NamedNetns) -> Result<()> {
-    let spec = VethSpec {
-        name: GATEWAY_NIC,
-        peer: GATEWAY_PORT,
-        peer_target: Some(fabric),
-        mac: Some(GATEWAY_MAC),
-        peer_mac: None,
-    };
-    quiet(fabric)?;
-    let link = connect(gateway, &spec, fabric)?;
-    in_netns(gateway, async |rtnl| {
-        rtnl.add_address(link.ifindex, format!("{GATEWAY_V4}/24").parse()?)
-            .await?;
-        Ok(rtnl
-            .add_address(link.ifindex, format!("{GATEWAY_V6}/64").parse()?)
-            .await?)
-    })?;
-    set_sysctl(gateway, "ipv4/ip_forward", "1")?;
-    set_sysctl(gateway, "ipv6/conf/all/forwarding", "1")
-}
-
-fn connect_node(netns: &NamedNetns, plan: &NodePlan, fabric: &NamedNetns) -> Result<()> {
-    let spec = VethSpec {
-        name: PARENT,
-        peer: &plan.port,
-        peer_target: Some(fabric),
-        mac: Some(plan.parent_mac),
-        peer_mac: None,
-    };
-    connect(netns, &spec, fabric).map(drop)
-}
-
-/// No address configuration on new links: the fabric's ends of the wires are wires only.
-fn quiet(netns: &NamedNetns) -> Result<()> {
-    set_sysctl(netns, "ipv6/conf/default/disable_ipv6", "1")
 }

@@ -3,11 +3,12 @@
 //!
 //! Owns the kernel package ([`kernel`]), the root folder ([`root`]), the boot and its outcome
 //! ([`guest`]), and the parser of libtest output ([`libtest`]) that both sides of a test run need.
-//! [`lab`] builds clouds in network namespaces.
+//! [`lab`] builds clouds in network namespaces, [`control_plane`] runs etcd and kube-apiserver.
 //! Products are seen as binaries, sockets and files; only the wire types and netlink are linked.
 #![forbid(unsafe_code)]
 
 pub mod console;
+pub mod control_plane;
 pub mod guest;
 pub mod kernel;
 pub mod lab;

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use spiderpool_api::observer_v1::{Attach, SubEniReport};
-use spiderpool_netops::packet::RawSocket;
-use spiderpool_netops::packet::vnet::VnetHdr;
 use spiderpool_netops::rtnl::LinkCounters;
+use vm_tests::lab::forge::{FOREIGN_IP, FOREIGN_MAC, Forgery};
 use vm_tests::lab::layout::{GATEWAY_V4, GATEWAY_V6};
 use vm_tests::lab::{Cloud, LabSpec, Node, Pod, Stack, leaks, observer, peers, wait};
 
@@ -21,7 +20,6 @@ const LIMIT: Duration = Duration::from_secs(20);
 const BYTES: u64 = 4 * 1024 * 1024;
 /// Datagrams to each gateway address; with what the fabric brings, 100,000 frames in all.
 const DATAGRAMS: usize = 50_000;
-const FORGED_MAC: [u8; 6] = [0xfa, 0x16, 0x3e, 9, 9, 9];
 
 /// Waits until both have counted the same; frames under way have been seen by one of them.
 fn equal(node: &Node, pod: &Pod) -> (SubEniReport, LinkCounters) {
@@ -100,24 +98,6 @@ fn counters_equal_those_of_the_pods_link_and_go_on_after_a_kill() {
     assert_eq!(leaked, Vec::<String>::new());
 }
 
-/// Sends a frame on the Pod's own link, as a process in it with CAP_NET_RAW can.
-fn forge(pod: &Pod, src: [u8; 6], ethertype: u16, payload: &[u8]) {
-    let ifindex = pod.nic().unwrap().unwrap().link.ifindex;
-    let socket = pod
-        .netns()
-        .run(|| RawSocket::open(ifindex))
-        .unwrap()
-        .unwrap();
-    let mut frame = [&[0xff; 6][..], &src, &ethertype.to_be_bytes(), payload].concat();
-    frame.resize(60, 0);
-    socket.try_send(&frame, None, VnetHdr::default()).unwrap();
-}
-
-fn ipv4(src: Ipv4Addr) -> Vec<u8> {
-    let head = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
-    [&head[..], &src.octets(), &GATEWAY_V4.octets()].concat()
-}
-
 /// Kind, what was observed and how often, once three are complete: events come by another way
 /// than counters.
 fn findings(node: &Node) -> Vec<(String, String, Option<u64>)> {
@@ -145,30 +125,16 @@ fn forged_frames_are_caught_by_kind_and_dropped_by_the_fabric() {
     let cloud = Cloud::start(&LabSpec::for_test(1, 1).unwrap()).unwrap();
     let (node, pod) = (cloud.node(0).unwrap(), cloud.pod("forger").unwrap());
     let conf = node.conf(Stack::V4);
-    let (result, _) = pod.attach(node, &conf).unwrap();
-    let mac = result.sub_eni.unwrap().mac.octets();
-    let IpAddr::V4(own) = result.ips[0].address.addr() else {
-        panic!("no IPv4 address");
-    };
-    let stranger = Ipv4Addr::new(10, 9, 9, 9);
-    let head = [0, 1, 8, 0, 6, 4, 0, 1];
-    let spoof = [
-        &head[..],
-        &mac,
-        &stranger.octets(),
-        &[0; 6],
-        &GATEWAY_V4.octets(),
-    ]
-    .concat();
+    pod.attach(node, &conf).unwrap();
     let dropped = cloud.fabric.counts().unwrap().dropped;
-    forge(&pod, FORGED_MAC, 0x0800, &ipv4(own));
-    forge(&pod, mac, 0x0800, &ipv4(stranger));
-    forge(&pod, mac, 0x0806, &spoof);
+    for forgery in Forgery::ALL {
+        forgery.send(&pod).unwrap();
+    }
     wait::until(LIMIT, "three drops", || {
         Ok((cloud.fabric.counts()?.dropped >= dropped + 3).then_some(()))
     })
     .unwrap();
-    let (forged, ip) = ("fa:16:3e:09:09:09".to_owned(), stranger.to_string());
+    let (forged, ip) = (FOREIGN_MAC.to_string(), FOREIGN_IP.to_string());
     let wanted = [
         ("arp_spa".to_owned(), ip.clone(), Some(1)),
         ("src_ip4".to_owned(), ip, Some(1)),

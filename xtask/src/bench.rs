@@ -2,26 +2,23 @@
 //!
 //! Never a timed test: a figure is a median, its reference comes from the same run or is stated.
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+mod cni;
+mod ipam;
+mod observer;
 
-use anyhow::{Context, Result, bail};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
 use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use crate::{build, paths, term};
-
-/// Starts of each program; the median of so many is steady on a busy machine.
-const STARTS: usize = 301;
-const REQUEST: &str = r#"{"cniVersion":"1.1.0"}"#;
+use crate::term;
 
 /// Measure the figures the design promises.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Figures; all of them by default.
+    /// Figures or groups of them (cni, observer, ipam); all by default.
     names: Vec<String>,
     /// One JSON line a figure.
     #[arg(long)]
@@ -34,47 +31,107 @@ struct Figure {
     value: f64,
     unit: &'static str,
     /// What the figure is compared with: the peer's value.
-    reference: f64,
-    /// At most this.
-    limit: f64,
+    reference: Option<f64>,
+    /// What it has to reach; none where it only stands beside the others.
+    limit: Option<f64>,
+    /// On which side of the limit it has to be.
+    better: Better,
 }
 
-type Measure = fn(&Path) -> Result<Figure>;
+/// Which values are good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Better {
+    /// At most the limit.
+    Lower,
+    /// At least the limit.
+    Higher,
+}
 
-const FIGURES: &[(&str, Measure)] = &[
-    ("cni_version_over_true_ms", version_over_true),
-    ("cni_binary_bytes", binary_bytes),
+impl Figure {
+    fn holds(&self) -> bool {
+        self.limit.is_none_or(|limit| match self.better {
+            Better::Lower => self.value <= limit,
+            Better::Higher => self.value >= limit,
+        })
+    }
+}
+
+/// Figures that are measured together, because they share what is built or started for it.
+struct Group {
+    name: &'static str,
+    names: &'static [&'static str],
+    measure: fn(&Asked<'_>) -> Result<Vec<Figure>>,
+}
+
+const GROUPS: &[Group] = &[
+    Group {
+        name: "cni",
+        names: cni::NAMES,
+        measure: |_| cni::measure(),
+    },
+    Group {
+        name: "observer",
+        names: observer::NAMES,
+        measure: |_| observer::measure(),
+    },
+    Group {
+        name: "ipam",
+        names: ipam::NAMES,
+        measure: ipam::measure,
+    },
 ];
 
-/// Measures, prints, and fails when a figure is above its limit.
+/// What of a group is wanted: everything, where it has been named itself or nothing was.
+struct Asked<'a> {
+    names: &'a [String],
+    whole: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn of(group: &Group, names: &'a [String]) -> Self {
+        let whole = names.is_empty() || names.iter().any(|name| name == group.name);
+        Self { names, whole }
+    }
+
+    fn wants(&self, figure: &str) -> bool {
+        self.whole || self.names.iter().any(|name| name == figure)
+    }
+
+    fn any(&self, figures: &[&str]) -> bool {
+        figures.iter().any(|figure| self.wants(figure))
+    }
+}
+
+/// Measures, prints, and fails when a figure misses its limit.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    if let Some(name) = args
-        .names
-        .iter()
-        .find(|name| !FIGURES.iter().any(|(known, _)| known == name))
-    {
-        let known: Vec<_> = FIGURES.iter().map(|(name, _)| *name).collect();
+    let known = || {
+        let names =
+            |group: &'static Group| [group.name].into_iter().chain(group.names.iter().copied());
+        GROUPS.iter().flat_map(names)
+    };
+    if let Some(name) = args.names.iter().find(|name| !known().any(|k| k == *name)) {
+        let known: Vec<_> = known().collect();
         bail!("no figure named {name}; there are {}", known.join(", "));
     }
-    term::progress("building the CNI binary (dist)");
-    let cni = build::cni()?;
     let mut figures = Vec::new();
-    for (name, measure) in FIGURES {
-        if args.names.is_empty() || args.names.iter().any(|asked| asked == name) {
-            term::progress(&format!("measuring {name}"));
-            figures.push(measure(&cni)?);
+    for group in GROUPS {
+        let asked = Asked::of(group, &args.names);
+        if asked.any(group.names) {
+            let measured = (group.measure)(&asked)?;
+            figures.extend(measured.into_iter().filter(|f| asked.wants(f.name)));
         }
     }
     for line in render(&figures, args.json)? {
         term::result(&line);
     }
-    let over: Vec<_> = figures
+    let missed: Vec<_> = figures
         .iter()
-        .filter(|f| f.value > f.limit)
+        .filter(|f| !f.holds())
         .map(|f| f.name)
         .collect();
-    if !over.is_empty() {
-        bail!("above the limit: {}", over.join(", "));
+    if !missed.is_empty() {
+        bail!("missed the limit: {}", missed.join(", "));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,8 +156,8 @@ fn render(figures: &[Figure], json: bool) -> Result<Vec<String>> {
             f.name.to_owned(),
             trimmed(f.value),
             f.unit.to_owned(),
-            trimmed(f.reference),
-            trimmed(f.limit),
+            f.reference.map_or_else(String::new, trimmed),
+            f.limit.map_or_else(String::new, trimmed),
         ]);
     }
     Ok(table
@@ -117,62 +174,9 @@ fn trimmed(value: f64) -> String {
         .to_owned()
 }
 
-/// The plugin's start-up beyond what any process costs: both programs in turn, so that load on
-/// the machine hits both.
-fn version_over_true(cni: &Path) -> Result<Figure> {
-    let request = paths::log_dir().join("bench-request.json");
-    fs::create_dir_all(paths::log_dir())?;
-    fs::write(&request, REQUEST).with_context(|| format!("write {}", request.display()))?;
-    let (mut plugin, mut base) = (Vec::new(), Vec::new());
-    for _ in 0..STARTS {
-        base.push(start(Path::new("/bin/true"), &request)?);
-        plugin.push(start(cni, &request)?);
-    }
-    Ok(Figure {
-        name: "cni_version_over_true_ms",
-        value: ((median(&mut plugin) - median(&mut base)) * 1e3).round() / 1e3,
-        unit: "ms",
-        reference: 18.0,
-        limit: 1.5,
-    })
-}
-
-/// Start to exit, milliseconds.
-fn start(program: &Path, request: &Path) -> Result<f64> {
-    let mut command = Command::new(program);
-    command.env_clear().env("CNI_COMMAND", "VERSION");
-    command
-        .stdin(File::open(request)?)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let begun = Instant::now();
-    let status = command
-        .status()
-        .with_context(|| format!("run {}", program.display()))?;
-    let ms = begun.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("{} ended with {status}", program.display());
-    }
-    Ok(ms)
-}
-
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn binary_bytes(cni: &Path) -> Result<Figure> {
-    let bytes = fs::metadata(cni)
-        .with_context(|| format!("look at {}", cni.display()))?
-        .len();
-    let bytes = u32::try_from(bytes).context("a CNI binary of 4 GiB")?;
-    Ok(Figure {
-        name: "cni_binary_bytes",
-        value: f64::from(bytes),
-        unit: "bytes",
-        reference: 35e6,
-        limit: f64::from(2_u32 << 20),
-    })
 }
 
 #[cfg(test)]
@@ -186,19 +190,54 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_itself_is_good_enough() {
+        let figure = |value, better| Figure {
+            name: "x",
+            value,
+            unit: "ms",
+            reference: Some(18.0),
+            limit: Some(1.5),
+            better,
+        };
+        let lower = |value| figure(value, Better::Lower).holds();
+        assert!(lower(1.5) && !lower(1.6) && !lower(f64::NAN));
+        let higher = |value| figure(value, Better::Higher).holds();
+        assert!(higher(1.5) && !higher(1.4) && !higher(f64::NAN));
+        let beside = Figure {
+            limit: None,
+            ..figure(1.6, Better::Lower)
+        };
+        assert!(beside.holds());
+    }
+
+    #[test]
+    fn a_group_is_wanted_whole_or_by_its_figures() {
+        let names = ["ipam".to_owned(), "cni_binary_bytes".to_owned()];
+        let [cni, observer, ipam] = GROUPS else {
+            panic!("another number of groups");
+        };
+        assert!(Asked::of(ipam, &names).wants("rss_idle"));
+        let asked = Asked::of(cni, &names);
+        assert!(asked.wants("cni_binary_bytes") && !asked.wants("cni_version_over_true_ms"));
+        assert!(!Asked::of(observer, &names).any(observer.names));
+        assert!(Asked::of(observer, &[]).any(observer.names));
+    }
+
+    #[test]
     fn one_json_line_a_figure() {
         let figure = Figure {
             name: "x",
             value: 0.5,
             unit: "ms",
-            reference: 18.0,
-            limit: 1.5,
+            reference: Some(18.0),
+            limit: None,
+            better: Better::Lower,
         };
         let lines = render(&[figure.clone(), figure], true).unwrap();
         assert_eq!(lines.len(), 2);
         assert_eq!(
             lines[0],
-            r#"{"name":"x","value":0.5,"unit":"ms","reference":18.0,"limit":1.5}"#
+            r#"{"name":"x","value":0.5,"unit":"ms","reference":18.0,"limit":null,"better":"lower"}"#
         );
     }
 

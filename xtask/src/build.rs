@@ -10,27 +10,39 @@ use crate::paths;
 
 /// Programs of the product that tests and the demo run, by target name.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "spiderpool-agent",
+    AGENT,
     "provider-sim",
     "spiderpoolctl",
     "spiderpool",
     LAB_RUN,
 ];
+/// The agent: package and program.
+const AGENT: &str = "spiderpool-agent";
 /// Starts the processes of a lab inside their namespaces.
 const LAB_RUN: &str = "lab-run";
 /// The CNI binary acts by its file name; its own target is named `spiderpool`.
 const CNI: &str = "spiderpool";
 const CNI_NAMES: &[&str] = &["spiderpool", "eni-vlan"];
 
+/// What tests need besides the product: an agent that can be told to die at a step. The demo takes
+/// the same, so that a machine builds the agent once; an ordinary `cargo build` has none of it.
+pub(crate) const TEST_FEATURES: &str = "--features=spiderpool-agent/failpoints";
+
 /// Builds every test and every binary once, with one set of features, and lists them.
 pub(crate) fn tests() -> Result<Vec<Artifact>> {
-    cargo::executables(&["build", "--workspace", "--bins", "--tests"])
+    cargo::executables(&["build", "--workspace", TEST_FEATURES, "--bins", "--tests"])
 }
 
 /// The CNI binary as it ships, built on its own: other crates' features must not leak into it.
 pub(crate) fn cni() -> Result<PathBuf> {
     let built = cargo::executables(&["build", "-p", "spiderpool-cni", "--profile", "dist"])?;
     find(&built, CNI).map(Path::to_path_buf)
+}
+
+/// The agent as it ships, built on its own for the same reason.
+pub(crate) fn agent() -> Result<PathBuf> {
+    let built = cargo::executables(&["build", "-p", AGENT, "--profile", "dist"])?;
+    find(&built, AGENT).map(Path::to_path_buf)
 }
 
 /// Folder with the guest runner's two programs.
@@ -46,7 +58,7 @@ pub(crate) fn guest_tools() -> Result<PathBuf> {
 /// Binaries of the product, and this program, under their names in one folder. Debug builds but for
 /// the CNI binary: a fresh machine then builds each dependency once, for this program and for them.
 pub(crate) fn demo_bin_dir() -> Result<PathBuf> {
-    let mut built = cargo::executables(&["build", "--workspace", "--bins"])?;
+    let mut built = cargo::executables(&["build", "--workspace", TEST_FEATURES, "--bins"])?;
     built.retain(|artifact| artifact.name != CNI);
     built.push(Artifact {
         name: CNI.to_owned(),

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::build::TEST_FEATURES;
 use crate::cargo;
 
 /// `cargo fmt --check`.
@@ -16,6 +17,7 @@ pub(crate) fn clippy() -> Result<()> {
         "--quiet",
         "--workspace",
         "--all-targets",
+        TEST_FEATURES,
         "--",
         "-D",
         "warnings",

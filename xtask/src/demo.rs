@@ -115,17 +115,16 @@ fn show(args: &DemoArgs) -> Result<ExitCode> {
     let backend = decide(args.backend);
     term::progress("building the programs");
     let bin_dir = build::demo_bin_dir()?;
-    let started = Instant::now();
-    let mut report = match backend {
-        Backend::Uml => in_guest(&bin_dir, args.keep)?,
-        _ => natively(&bin_dir, args.keep)?,
+    let tools = match backend {
+        Backend::Uml => Some(build::guest_tools()?),
+        _ => None,
     };
-    report.env.backend = if backend == Backend::Uml {
-        "uml"
-    } else {
-        "native"
-    }
-    .to_owned();
+    let started = Instant::now();
+    let mut report = match &tools {
+        Some(tools) => in_guest(&bin_dir, tools, args.keep)?,
+        None => natively(&bin_dir, args.keep)?,
+    };
+    report.env.backend = if tools.is_some() { "uml" } else { "native" }.to_owned();
     report.env.seconds = started.elapsed().as_secs_f64();
     if args.keep {
         fs::write(kept_path(), serde_json::to_vec(&Kept { backend, bin_dir })?)
@@ -202,8 +201,7 @@ fn natively(bin_dir: &Path, keep: bool) -> Result<DemoReport> {
     read_report(&path)
 }
 
-fn in_guest(bin_dir: &Path, keep: bool) -> Result<DemoReport> {
-    let tools = build::guest_tools()?;
+fn in_guest(bin_dir: &Path, tools: &Path, keep: bool) -> Result<DemoReport> {
     let mut files = Vec::new();
     for entry in fs::read_dir(bin_dir)? {
         let path = entry?.path();
@@ -231,7 +229,7 @@ fn in_guest(bin_dir: &Path, keep: bool) -> Result<DemoReport> {
         keep,
     };
     let mut inside = false;
-    let outcome = guest.run(&Runner::new(&paths::vm_dir(), &tools), &mut |line| {
+    let outcome = guest.run(&Runner::new(&paths::vm_dir(), tools), &mut |line| {
         follow(line, &mut inside);
     })?;
     collect(&outcome)

@@ -2,6 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Pods of a run.
+const PODS: usize = 8;
+/// Ways to an address that a run shows.
+const PATHS: [&str; 4] = ["prewarm", "global-cold", "global-hit", "global-steal"];
+/// Kinds of forged frames that a run shows.
+const FORGERIES: [&str; 3] = ["src_ip4", "src_mac", "arp_spa"];
+/// Ways in which an observer hangs on a NIC.
+const ATTACHED: [&str; 2] = ["tcx", "clsact"];
+
 /// One run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -14,14 +23,16 @@ pub(crate) struct DemoReport {
     pub(crate) pings: Vec<Ping>,
     /// TCP transfers.
     pub(crate) tcp: Vec<Tcp>,
-    /// Observer against link counters; empty until the observer is there.
+    /// Observer against link counters.
     pub(crate) counters: Vec<Counter>,
-    /// Frames that did not belong to their Pod; empty until the observer is there.
+    /// Frames that did not belong to their Pod.
     pub(crate) violations: Vec<Violation>,
     /// Releases.
     pub(crate) release: Vec<Release>,
     /// What was left behind after all releases, one line each: a link, a file, a record.
     pub(crate) leaks: Vec<String>,
+    /// Contradictions between cloud, provider, publications and claims while all Pods ran.
+    pub(crate) audit: Vec<String>,
     /// Where it ran.
     pub(crate) env: Env,
 }
@@ -36,7 +47,9 @@ pub(crate) struct Pod {
     pub(crate) node: String,
     /// Main plugin, such as `eni-vlan`.
     pub(crate) mode: String,
-    /// How the address was found: `prewarm`, `plain`, ...
+    /// How the address was found: `prewarm`; of a global pool `global-cold` (made on demand),
+    /// `global-hit` (the node had it), `global-rebind` (no node had it), `global-steal` (another
+    /// node had it).
     pub(crate) path: String,
     /// IPv4 address without prefix.
     pub(crate) ipv4: Option<String>,
@@ -108,17 +121,21 @@ pub(crate) struct Tcp {
     pub(crate) ms: f64,
 }
 
-/// One counter, seen twice.
+/// What passed a Pod's NIC in both directions, counted twice.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Counter {
-    /// Pod.
+    /// `namespace/name`.
     pub(crate) pod: String,
-    /// The observer's packets.
+    /// Frames the observer saw on the parent NIC.
     pub(crate) observer: u64,
-    /// The link's packets.
+    /// Frames the Pod's link counted.
     pub(crate) link: u64,
-    /// Whether they agree.
+    /// Bytes the observer saw.
+    pub(crate) observer_bytes: u64,
+    /// Bytes the link counted, with the Ethernet headers it leaves out of received frames.
+    pub(crate) link_bytes: u64,
+    /// Whether they agree, each direction by itself.
     pub(crate) equal: bool,
 }
 
@@ -126,7 +143,7 @@ pub(crate) struct Counter {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Violation {
-    /// What was wrong: source MAC, source address, VLAN.
+    /// What was wrong, as the observer names it: `src_mac`, `src_ip4`, `arp_spa`.
     pub(crate) kind: String,
     /// Pod.
     pub(crate) pod: String,
@@ -156,7 +173,7 @@ pub(crate) struct Env {
     pub(crate) kernel: String,
     /// `native` or `uml`; set by the outer command.
     pub(crate) backend: String,
-    /// How the observer is attached; empty until it is there.
+    /// How the observer is attached: `tcx`, `clsact`, `none`.
     pub(crate) attach: String,
     /// Pods were left running: nothing was released and nothing can have leaked.
     pub(crate) kept: bool,
@@ -168,19 +185,39 @@ impl DemoReport {
     /// Each thing a successful run must show, with whether it does.
     pub(crate) fn verdicts(&self) -> Vec<(String, bool)> {
         let mut all = vec![
-            ("four Pods or more".to_owned(), self.pods.len() >= 4),
+            ("eight Pods".to_owned(), self.pods.len() >= PODS),
             ("a pre-flight".to_owned(), !self.preflight.is_empty()),
             ("a ping".to_owned(), !self.pings.is_empty()),
             ("a TCP transfer".to_owned(), !self.tcp.is_empty()),
             (
+                "counters of each Pod".to_owned(),
+                self.counters.len() >= self.pods.len(),
+            ),
+            (
+                format!("an observer: {}", self.env.attach),
+                ATTACHED.contains(&self.env.attach.as_str()),
+            ),
+            (
                 "a release for each Pod".to_owned(),
                 self.env.kept || self.release.len() >= self.pods.len(),
+            ),
+            (
+                format!("no contradictions: {}", self.audit.join(", ")),
+                self.audit.is_empty(),
             ),
             (
                 format!("no leaks: {}", self.leaks.join(", ")),
                 self.leaks.is_empty(),
             ),
         ];
+        all.extend(PATHS.iter().map(|path| {
+            let taken = self.pods.iter().any(|pod| pod.path == *path);
+            (format!("a Pod by the path {path}"), taken)
+        }));
+        all.extend(FORGERIES.iter().map(|kind| {
+            let tried = self.violations.iter().any(|seen| seen.kind == *kind);
+            (format!("a forged frame of kind {kind}"), tried)
+        }));
         all.extend(
             self.pods
                 .iter()
@@ -220,8 +257,8 @@ impl DemoReport {
             .map(|c| (format!("counters of {} agree", c.pod), c.equal));
         let violations = violations.iter().map(|v| {
             (
-                format!("{} of {} is dropped", v.kind, v.pod),
-                v.dropped_by_fabric,
+                format!("{} of {} is observed and dropped", v.kind, v.pod),
+                v.observed > 0 && v.dropped_by_fabric,
             )
         });
         let release = release
@@ -252,10 +289,17 @@ mod tests {
             mac: "02:00:00:00:00:01".into(),
             vlan: 100 + n,
             attach_ms: 5.0,
+            path: PATHS[usize::from(n) % PATHS.len()].into(),
             ..Pod::default()
         };
+        let violation = |kind: &&str| Violation {
+            kind: (*kind).into(),
+            observed: 1,
+            dropped_by_fabric: true,
+            ..Violation::default()
+        };
         DemoReport {
-            pods: (1..=4).map(pod).collect(),
+            pods: (1..=8).map(pod).collect(),
             preflight: vec![Preflight {
                 result: "ok".into(),
                 family: 4,
@@ -270,12 +314,23 @@ mod tests {
                 bytes: 10,
                 ..Tcp::default()
             }],
-            release: (1..=4)
+            counters: (1..=8)
+                .map(|_| Counter {
+                    equal: true,
+                    ..Counter::default()
+                })
+                .collect(),
+            violations: FORGERIES.iter().map(violation).collect(),
+            release: (1..=8)
                 .map(|_| Release {
                     ok: true,
                     ..Release::default()
                 })
                 .collect(),
+            env: Env {
+                attach: "clsact".into(),
+                ..Env::default()
+            },
             ..DemoReport::default()
         }
     }
@@ -292,6 +347,19 @@ mod tests {
             |r| r.tcp[0].bytes = 0,
             |r| drop(r.release.pop()),
             |r| r.leaks.push("link sub0".into()),
+            |r| r.audit.push("sub-ENI".into()),
+            |r| r.pods.retain(|pod| pod.path != "global-steal"),
+            |r| {
+                r.pods
+                    .iter_mut()
+                    .for_each(|pod| pod.path = "prewarm".into())
+            },
+            |r| drop(r.counters.pop()),
+            |r| r.counters[0].equal = false,
+            |r| drop(r.violations.pop()),
+            |r| r.violations[0].observed = 0,
+            |r| r.violations[0].dropped_by_fabric = false,
+            |r| r.env.attach = "none".into(),
         ];
         for (index, fault) in faults.iter().enumerate() {
             let mut report = good();
@@ -321,6 +389,7 @@ mod tests {
             "violations",
             "release",
             "leaks",
+            "audit",
             "env",
         ] {
             assert!(json.get(key).is_some(), "{key}");

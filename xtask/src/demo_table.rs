@@ -18,6 +18,8 @@ fn lines(report: &DemoReport, colours: bool) -> Vec<String> {
         preflight(report),
         pings(report),
         tcp(report),
+        counters(report),
+        violations(report),
         release(report),
     ];
     let mut lines = Vec::new();
@@ -33,6 +35,9 @@ fn lines(report: &DemoReport, colours: bool) -> Vec<String> {
         lines.extend(table.lines().map(|line| line.trim_end().to_owned()));
         lines.push(String::new());
     }
+    for found in &report.audit {
+        lines.push(format!("audit of the cloud: {found}"));
+    }
     for leak in &report.leaks {
         lines.push(format!("left behind: {leak}"));
     }
@@ -45,12 +50,13 @@ fn lines(report: &DemoReport, colours: bool) -> Vec<String> {
     );
     let env = &report.env;
     lines.push(format!(
-        "{}: {} Pods, {} leaks, kernel {} ({}), {:.1} s",
+        "{}: {} Pods, {} leaks, kernel {} ({}), observer by {}, {:.1} s",
         if report.ok() { "ok" } else { "FAILED" },
         report.pods.len(),
         report.leaks.len(),
         env.kernel,
         env.backend,
+        env.attach,
         env.seconds
     ));
     lines
@@ -148,6 +154,42 @@ fn tcp(report: &DemoReport) -> Table {
     table
 }
 
+fn counters(report: &DemoReport) -> Table {
+    let mut table = table(&[
+        "COUNTED FOR",
+        "OBSERVER FRAMES",
+        "LINK FRAMES",
+        "OBSERVER BYTES",
+        "LINK BYTES",
+        "RESULT",
+    ]);
+    for c in &report.counters {
+        table.add_row(vec![
+            Cell::new(&c.pod),
+            Cell::new(c.observer),
+            Cell::new(c.link),
+            Cell::new(c.observer_bytes),
+            Cell::new(c.link_bytes),
+            verdict(c.equal, if c.equal { "equal" } else { "DIFFERENT" }),
+        ]);
+    }
+    table
+}
+
+fn violations(report: &DemoReport) -> Table {
+    let mut table = table(&["FORGED", "BY", "OBSERVED", "FABRIC"]);
+    for v in &report.violations {
+        let dropped = v.dropped_by_fabric;
+        table.add_row(vec![
+            Cell::new(&v.kind),
+            Cell::new(&v.pod),
+            verdict(v.observed > 0, &v.observed.to_string()),
+            verdict(dropped, if dropped { "dropped" } else { "PASSED" }),
+        ]);
+    }
+    table
+}
+
 fn release(report: &DemoReport) -> Table {
     let mut table = table(&["RELEASE", "RESULT", "ms"]);
     for r in &report.release {
@@ -159,7 +201,7 @@ fn release(report: &DemoReport) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo_report::{Ping, Pod};
+    use crate::demo_report::{Counter, Ping, Pod, Violation};
 
     fn report() -> DemoReport {
         DemoReport {
@@ -175,6 +217,15 @@ mod tests {
                 family: 4,
                 ..Ping::default()
             }],
+            counters: vec![Counter {
+                observer: 7,
+                link: 8,
+                ..Counter::default()
+            }],
+            violations: vec![Violation {
+                kind: "src_mac".into(),
+                ..Violation::default()
+            }],
             leaks: vec!["link sub0".into()],
             ..DemoReport::default()
         }
@@ -186,7 +237,9 @@ mod tests {
         let at = |word: &str| lines.iter().find_map(|line| line.find(word)).unwrap();
         assert_eq!(at("VLAN"), at(" 7 ") + 1);
         assert!(!lines.iter().any(|line| line.contains("RELEASE")));
-        assert!(lines.iter().any(|line| line == "left behind: link sub0"));
+        for word in ["left behind: link sub0", "DIFFERENT", "PASSED"] {
+            assert!(lines.iter().any(|line| line.contains(word)), "{word}");
+        }
         assert!(lines.last().unwrap().starts_with("FAILED: 1 Pods, 1 leaks"));
     }
 

@@ -41,7 +41,12 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     // the demo builds its nodes and judges by the kernel's state
     (
         "xtask",
-        &["vm-tests", "spiderpool-api", "spiderpool-netops"],
+        &[
+            "vm-tests",
+            "spiderpool-api",
+            "spiderpool-netops",
+            "spiderpool-ebpf-common",
+        ],
     ),
 ];
 

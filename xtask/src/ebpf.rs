@@ -154,7 +154,7 @@ impl Toolchain {
         let cargo_home = cargo_home()?;
         let dir = ebpf_dir();
         let flags = format!(
-            "-C linker={} -C debuginfo=2 -C link-arg=--btf --remap-path-prefix={}=. --remap-path-prefix={}=/cargo",
+            "-C linker={} -C debuginfo=2 -C link-arg=--btf -C link-arg=--disable-expand-memcpy-in-order --remap-path-prefix={}=. --remap-path-prefix={}=/cargo",
             self.linker.display(),
             dir.display(),
             cargo_home.display()

@@ -3,21 +3,29 @@
 //! Owns no product logic: it builds, starts and judges. Progress goes to stderr, results to stdout.
 #![forbid(unsafe_code)]
 
+mod api_level;
 mod bench;
 mod build;
 mod cargo;
 mod checks;
+mod cnitool;
+mod control_plane;
+mod crds;
 mod demo;
 mod demo_driver;
 mod demo_report;
 mod demo_table;
 mod deps;
 mod ebpf;
+mod go_build;
 mod kernel_probe;
+mod lab;
 mod licence;
 mod lines;
 mod native;
 mod paths;
+mod sim;
+mod suites;
 mod term;
 mod test;
 mod vm;
@@ -51,6 +59,10 @@ enum Task {
     Deps,
     /// Build the observer's programs, or check the committed object.
     Ebpf(ebpf::EbpfArgs),
+    /// Write the chart's CustomResourceDefinitions, or check the committed ones.
+    Crds(crds::CrdsArgs),
+    /// A real control plane on loopback: etcd and kube-apiserver with our kinds.
+    Lab(lab::LabArgs),
     /// Measure the figures the design promises.
     Bench(bench::BenchArgs),
     /// The demo itself, where it runs: natively or in the guest.
@@ -67,6 +79,8 @@ fn main() -> ExitCode {
         Task::Lines => ok(lines::check()),
         Task::Deps => ok(deps::check()),
         Task::Ebpf(args) => ok(ebpf::run(&args)),
+        Task::Crds(args) => ok(crds::run(&args)),
+        Task::Lab(args) => lab::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::DemoDriver(options) => ok(demo_driver::main(&options)),
     };

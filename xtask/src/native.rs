@@ -2,26 +2,32 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use vm_tests::libtest::Tally;
 
+use crate::build::TEST_FEATURES;
 use crate::{cargo, paths, term};
 
 /// `cargo test` over the workspace, once. `filter` goes to the test binaries.
 pub(crate) fn run(filter: Option<&str>) -> Result<Tally> {
-    let mut args = vec!["test", "--workspace", "--no-fail-fast", "--"];
+    let mut args = vec!["test", "--workspace", TEST_FEATURES, "--no-fail-fast", "--"];
     // the SKIPPED lines of passing tests are shown only then
     args.push("--show-output");
     args.extend(filter);
+    judge(cargo::cargo(&args), "native.log")
+}
+
+/// Runs a `cargo test`, keeps its output in a log and counts its results.
+pub(crate) fn judge(mut command: Command, log: &str) -> Result<Tally> {
     let (reader, writer) = io::pipe().context("make a pipe")?;
-    let mut command = cargo::cargo(&args);
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().context("run cargo test")?;
     // its writers would keep the pipe open
     drop(command);
     fs::create_dir_all(paths::log_dir())?;
-    let path = paths::log_dir().join("native.log");
+    let path = paths::log_dir().join(log);
     let mut log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
     let mut output = String::new();
     for line in BufReader::new(reader).split(b'\n') {

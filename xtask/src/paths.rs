@@ -21,6 +21,11 @@ pub(crate) fn vm_dir() -> PathBuf {
     target_dir().join("vm")
 }
 
+/// Programs of others, built or fetched once.
+pub(crate) fn tools_dir() -> PathBuf {
+    target_dir().join("tools")
+}
+
 /// Folder for logs of test steps.
 pub(crate) fn log_dir() -> PathBuf {
     target_dir().join("xtask")

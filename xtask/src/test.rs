@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use vm_tests::libtest::Tally;
 
 use crate::cargo::Artifact;
-use crate::{build, checks, demo, deps, ebpf, lines, native, term, vm};
+use crate::{api_level, build, checks, crds, demo, deps, ebpf, lines, native, sim, term, vm};
 
 /// What to run.
 #[derive(Debug, Clone, Default, Args)]
@@ -18,12 +18,14 @@ pub(crate) struct TestArgs {
     /// Also what is too slow for CI. No level has such a part yet.
     #[arg(long)]
     full: bool,
-    /// Only tests whose name contains this (unit, netns and vm).
+    /// Only tests whose name contains this (unit, netns, vm and api).
     #[arg(long)]
     filter: Option<String>,
     /// CI's rules: what is missing is a failure. Also by the environment: CI=true.
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    sim: sim::SimArgs,
 }
 
 /// A level, or a group of checks.
@@ -35,10 +37,14 @@ enum Level {
     Unit,
     /// Tests in network namespaces of this kernel; needs root.
     Netns,
+    /// Seeds of the deterministic simulation.
+    Sim,
     /// Tests in a User-Mode Linux guest.
     Vm,
     /// The demo, judged by its JSON.
     Demo,
+    /// Tests against a real etcd and kube-apiserver on loopback.
+    Api,
 }
 
 impl TestArgs {
@@ -80,10 +86,11 @@ impl Run {
             self.check("lines", lines::check);
             self.check("deps", deps::check);
             self.tests("ebpf --check", ebpf::judge);
+            self.check("crds --check", crds::check);
         }
         let native = args.wants(Level::Unit) || args.wants(Level::Netns);
         let mut built: Vec<Artifact> = Vec::new();
-        if native || args.wants(Level::Vm) {
+        if native || args.wants(Level::Vm) || args.wants(Level::Api) {
             let build = || build::tests().map(|artifacts| built = artifacts);
             if !self.check("build", build) {
                 bail!("the levels behind the build did not run");
@@ -96,11 +103,17 @@ impl Run {
         if native {
             self.tests("unit + netns", || native::run(filter));
         }
+        if args.wants(Level::Sim) {
+            self.tests("sim", || sim::run(&args.sim));
+        }
         if args.wants(Level::Vm) {
             self.tests("vm", || vm::run(&built, filter, strict));
         }
         if args.wants(Level::Demo) {
             self.tests("demo", demo::judge);
+        }
+        if args.wants(Level::Api) {
+            self.tests("api", || api_level::run(&built, filter, strict));
         }
         Ok(())
     }

@@ -6,15 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use vm_tests::libtest::Tally;
 use vm_tests::plan::Marker;
-use vm_tests::{CommandOutcome, Guest, GuestCommand, Runner, kernel};
+use vm_tests::{Guest, GuestCommand, Runner, kernel};
 
-use crate::cargo::{Artifact, Role};
-use crate::{build, paths, term};
+use crate::cargo::Artifact;
+use crate::{build, cnitool, paths, suites, term};
 
 /// Integration tests with this prefix run in the guest.
 const PREFIX: &str = "vm_";
-const SUITE_TIMEOUT: Duration = Duration::from_secs(180);
-const GUEST_TIMEOUT: Duration = Duration::from_secs(600);
+const SUITE_TIMEOUT: Duration = Duration::from_secs(300);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(900);
+/// Variable that tests with random choices take their seed from.
+const SEED: &str = "SPIDERPOOL_TEST_SEED";
 const MEM_MIB: u32 = 768;
 
 /// Boots the guest once and runs all suites. `filter` goes to libtest.
@@ -34,10 +36,11 @@ pub(crate) fn run(built: &[Artifact], filter: Option<&str>, strict: bool) -> Res
     }
     let init = build::find(built, "guest-init")?;
     let bin_dir = init.parent().context("guest-init lies in no folder")?;
-    let guest = guest(built, filter)?;
+    let mut guest = guest(built, filter)?;
+    guest.files.extend(cnitool::guest_files());
     let outcome = guest.run(&Runner::new(&paths::vm_dir(), bin_dir), &mut show)?;
     for command in &outcome.commands {
-        let judged = judge(command, filter.is_some());
+        let judged = suites::judge(command, filter.is_some());
         if judged.failed > 0 {
             term::progress(&command.output);
         }
@@ -65,16 +68,16 @@ fn guest(built: &[Artifact], filter: Option<&str>) -> Result<Guest> {
         .map(|(name, path)| (path, PathBuf::from(format!("/bin/{name}"))))
         .collect();
     let mut commands = Vec::new();
-    for suite in built.iter().filter(|a| is_suite(a)) {
+    for suite in suites::of(built, PREFIX) {
         let guest_path = format!("/tests/{}", suite.name);
         files.push((suite.path.clone(), PathBuf::from(&guest_path)));
         let mut argv = vec![guest_path];
-        argv.extend(["--include-ignored", "--test-threads=1", "--show-output"].map(str::to_owned));
+        argv.extend(suites::LIBTEST_ARGS.map(str::to_owned));
         argv.extend(filter.map(str::to_owned));
         commands.push(GuestCommand {
             name: suite.name.clone(),
             argv,
-            env: vec![("RUST_BACKTRACE".to_owned(), "1".to_owned())],
+            env: environment(),
             timeout_s: SUITE_TIMEOUT.as_secs(),
         });
     }
@@ -89,66 +92,27 @@ fn guest(built: &[Artifact], filter: Option<&str>) -> Result<Guest> {
     })
 }
 
-fn is_suite(artifact: &Artifact) -> bool {
-    artifact.role == Role::IntegrationTest && artifact.name.starts_with(PREFIX)
+/// A random test that failed is run again with its seed.
+fn environment() -> Vec<(String, String)> {
+    let seed = std::env::var(SEED).ok();
+    let seed = seed.map(|seed| (SEED.to_owned(), seed));
+    let backtrace = ("RUST_BACKTRACE".to_owned(), "1".to_owned());
+    std::iter::once(backtrace).chain(seed).collect()
 }
 
 /// A result line per test, and which suite is on.
 fn show(line: &str) {
     match Marker::parse(line) {
         Some(Marker::Start(name)) => term::progress(&format!("vm: suite {name}")),
-        None if line.starts_with("test ") && line.contains(" ... ") => {
-            term::progress(&format!("  {line}"))
-        }
-        _ => {}
+        Some(_) => {}
+        None => drop(suites::show(line)),
     }
-}
-
-/// A suite that died, or ran nothing, has failed even if no test of it did.
-fn judge(command: &CommandOutcome, filtered: bool) -> Tally {
-    let mut tally = Tally::of(&command.output);
-    let ran = tally.passed + tally.failed + tally.skipped.len();
-    let fault = match command.rc {
-        Some(0) if ran == 0 && !filtered => "ran no test".to_owned(),
-        Some(0) => return tally,
-        Some(_) if tally.failed > 0 => return tally,
-        Some(rc) => format!("ended with code {rc}"),
-        None => "did not end".to_owned(),
-    };
-    tally.failed += 1;
-    tally.failures.push(format!("{}: {fault}", command.name));
-    tally
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn outcome(rc: Option<i32>, output: &str) -> CommandOutcome {
-        CommandOutcome {
-            name: "vm_x".into(),
-            rc,
-            output: output.into(),
-            elapsed: Duration::ZERO,
-        }
-    }
-
-    #[test]
-    fn suites_are_judged_by_tests_and_exit_code() {
-        let good = judge(&outcome(Some(0), "test a ... ok\n"), false);
-        assert_eq!((good.passed, good.failed), (1, 0));
-        let bad = judge(
-            &outcome(Some(101), "test a ... ok\ntest b ... FAILED\n"),
-            false,
-        );
-        assert_eq!((bad.passed, bad.failed), (1, 1));
-        let late = judge(&outcome(Some(124), "test a ... ok\n"), false);
-        assert_eq!(late.failures, ["vm_x: ended with code 124"]);
-        let cut = judge(&outcome(None, "test a ... ok\n"), false);
-        assert_eq!(cut.failures, ["vm_x: did not end"]);
-        assert_eq!(judge(&outcome(Some(0), ""), false).failed, 1);
-        assert_eq!(judge(&outcome(Some(0), ""), true).failed, 0);
-    }
+    use crate::cargo::Role;
 
     #[test]
     fn suites_are_found_by_prefix() {

@@ -41,7 +41,7 @@ pub(crate) enum SocketError {
         /// The socket.
         path: PathBuf,
         /// What was asked.
-        route: &'static str,
+        route: String,
         /// Its status.
         status: String,
     },
@@ -49,7 +49,7 @@ pub(crate) enum SocketError {
     #[error("the answer of the agent to {route} cannot be read; is it of another release?")]
     Body {
         /// What was asked.
-        route: &'static str,
+        route: String,
         /// Where it goes wrong.
         source: serde_json::Error,
     },
@@ -62,7 +62,7 @@ pub(crate) enum SocketError {
 pub(crate) fn ask<T: DeserializeOwned>(
     path: &Path,
     method: &str,
-    route: &'static str,
+    route: &str,
 ) -> Result<T, SocketError> {
     let mut stream = UnixStream::connect(path).map_err(|source| SocketError::Connect {
         path: path.to_owned(),
@@ -76,11 +76,14 @@ pub(crate) fn ask<T: DeserializeOwned>(
     if status != "200" {
         return Err(SocketError::Status {
             path: path.to_owned(),
-            route,
+            route: route.to_owned(),
             status: status.to_owned(),
         });
     }
-    serde_json::from_slice(body).map_err(|source| SocketError::Body { route, source })
+    serde_json::from_slice(body).map_err(|source| SocketError::Body {
+        route: route.to_owned(),
+        source,
+    })
 }
 
 fn exchange(stream: &mut UnixStream, method: &str, route: &str) -> io::Result<Vec<u8>> {

@@ -1,14 +1,19 @@
 //! Finding the API server and reading from it. Touches kubeconfig files and the network.
 
+use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::DeserializeGuard;
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_api::reserved_ip::SpiderReservedIP;
 
 /// What a standalone agent writes for local tools.
 const STANDALONE: &str = "/etc/spiderpool/kubeconfig";
@@ -58,38 +63,53 @@ pub(crate) enum ListError {
     },
     /// 401, 403.
     #[error(
-        "{server} does not let this user list spiderippools: check the credentials of the kubeconfig and its role"
+        "{server} does not let this user list {what}: check the credentials of the kubeconfig and its role"
     )]
     Forbidden {
         /// URL.
         server: String,
+        /// Plural of the kind.
+        what: &'static str,
         /// Cause.
         source: Box<kube::Error>,
     },
     /// 404.
-    #[error("{server} knows no spiderippools: is Spiderpool installed there?")]
+    #[error("{server} knows no {what}: is Spiderpool installed there?")]
     NotInstalled {
         /// URL.
         server: String,
+        /// Plural of the kind.
+        what: &'static str,
     },
     /// Any other answer.
-    #[error("{server} did not list spiderippools")]
+    #[error("{server} did not list {what}")]
     Refused {
         /// URL.
         server: String,
+        /// Plural of the kind.
+        what: &'static str,
         /// Cause.
         source: Box<kube::Error>,
     },
     /// An object of another shape.
     #[error(
-        "pool {name} is left out, it cannot be read: {reason}; look at it with kubectl get spiderippool {name} -o yaml"
+        "{kind} {name} is left out, it cannot be read: {reason}; look at it with kubectl get {kind} {name} -o yaml"
     )]
     Unreadable {
-        /// Pool.
+        /// Kind, as kubectl takes it.
+        kind: &'static str,
+        /// Object, with its namespace option where it has one.
         name: String,
         /// Why.
         reason: String,
     },
+}
+
+impl ListError {
+    /// Whether it is the word on this object.
+    pub(crate) fn is_about(&self, wanted: &str) -> bool {
+        matches!(self, Self::Unreadable { name, .. } if name == wanted)
+    }
 }
 
 /// One API server.
@@ -129,26 +149,65 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ListError`].
-    pub(crate) async fn pools(&self) -> Result<(Vec<SpiderIPPool>, Vec<ListError>), ListError> {
-        let api: Api<DeserializeGuard<SpiderIPPool>> = Api::all(self.client.clone());
+    pub(crate) async fn pools(&self) -> Result<Listed<SpiderIPPool>, ListError> {
+        self.list("spiderippools", "spiderippool").await
+    }
+
+    /// All reservations.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub(crate) async fn reserved(&self) -> Result<Listed<SpiderReservedIP>, ListError> {
+        self.list("spiderreservedips", "spiderreservedip").await
+    }
+
+    /// All endpoints.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub(crate) async fn endpoints(&self) -> Result<Listed<SpiderEndpoint>, ListError> {
+        self.list("spiderendpoints", "spiderendpoint").await
+    }
+
+    /// A Pod.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub(crate) async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ListError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let read = api.get_opt(name).await;
+        read.map_err(|error| self.list_error("pods", error))
+    }
+
+    async fn list<K>(&self, what: &'static str, kind: &'static str) -> Result<Listed<K>, ListError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
         let listed = api.list(&ListParams::default()).await;
-        let listed = listed.map_err(|error| self.list_error(error))?;
-        let mut pools = Vec::new();
-        let mut unreadable = Vec::new();
+        let listed = listed.map_err(|error| self.list_error(what, error))?;
+        let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         for item in listed {
-            let name = item.name_any();
+            let name = match item.meta().namespace.as_deref() {
+                Some(namespace) => format!("{} -n {namespace}", item.name_any()),
+                None => item.name_any(),
+            };
             match item.0 {
-                Ok(pool) => pools.push(pool),
+                Ok(object) => objects.push(object),
                 Err(error) => unreadable.push(ListError::Unreadable {
+                    kind,
                     name,
                     reason: error.error,
                 }),
             }
         }
-        Ok((pools, unreadable))
+        Ok(Listed {
+            objects,
+            unreadable,
+        })
     }
 
-    fn list_error(&self, error: kube::Error) -> ListError {
+    fn list_error(&self, what: &'static str, error: kube::Error) -> ListError {
         let server = self.server.clone();
         let code = match &error {
             kube::Error::Api(status) => Some(status.code),
@@ -156,14 +215,30 @@ impl Cluster {
         };
         let source = Box::new(error);
         match (code, source.as_ref()) {
-            (Some(401 | 403), _) => ListError::Forbidden { server, source },
-            (Some(404), _) => ListError::NotInstalled { server },
+            (Some(401 | 403), _) => ListError::Forbidden {
+                server,
+                what,
+                source,
+            },
+            (Some(404), _) => ListError::NotInstalled { server, what },
             (None, kube::Error::Service(_) | kube::Error::HyperError(_)) => {
                 ListError::Unreachable { server, source }
             }
-            _ => ListError::Refused { server, source },
+            _ => ListError::Refused {
+                server,
+                what,
+                source,
+            },
         }
     }
+}
+
+/// What a list came to.
+pub(crate) struct Listed<K> {
+    /// The objects.
+    pub(crate) objects: Vec<K>,
+    /// A word on each that is not among them.
+    pub(crate) unreadable: Vec<ListError>,
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, FindError> {

@@ -5,9 +5,15 @@
 
 mod agent_socket;
 mod cluster;
+mod facts;
+mod find;
 mod output;
 mod pool;
+mod pools;
+mod show;
 mod subeni;
+mod trace;
+mod usage;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -15,7 +21,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use spiderpool_api::names;
 
 /// Release and commit; the build's environment names the commit.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -50,33 +57,43 @@ struct Cli {
 enum Area {
     /// Pools: the addresses Pods get, and how many are left
     #[command(subcommand, arg_required_else_help = true)]
-    Pool(PoolVerb),
+    Pool(pools::PoolVerb),
+    /// Addresses: who has them
+    #[command(subcommand, arg_required_else_help = true)]
+    Ip(pools::IpVerb),
+    /// Tell which pools a Pod has to choose from, why the others are refused, and what was written
+    #[command(arg_required_else_help = true)]
+    Trace(TraceArgs),
     /// Sub-ENIs of this node: who has which, what they send, and whether they may
     #[command(name = "subeni", arg_required_else_help = true)]
     SubEni(subeni::SubEniArgs),
 }
 
-#[derive(Subcommand)]
-enum PoolVerb {
-    /// List all pools
-    #[command(after_help = "Columns:
-  VERSION     IP version, 4 or 6
-  ALLOCATED   addresses in use
-  TOTAL       addresses the pool has
-  MODE        plain: no cloud provider is involved
-              prewarm(NODE): the provider keeps sub-ENIs ready on that node
-              global: the provider moves sub-ENIs to the node that needs them
-              invalid: marked for a provider, but for several nodes at once
-  READY       addresses whose sub-ENI the provider has ready
-  PARENT-NIC  NIC of the node that carries the sub-ENIs
-  AGE         since the pool was created
+/// What `trace` is told.
+#[derive(Args)]
+struct TraceArgs {
+    /// The Pod; without a namespace in default
+    #[arg(value_name = "[NAMESPACE/]NAME", value_parser = pod)]
+    pod: (String, String),
+    /// Socket of the agent of this node, which has to be the Pod's
+    #[arg(long, value_name = "FILE", env = names::ENV_SOCKET, default_value = names::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
 
-'-' means not known, or not meant for this mode. In JSON that is null.")]
-    List {
-        /// Form of the output
-        #[arg(short, long, value_enum, default_value_t = Form::Table)]
-        output: Form,
-    },
+fn pod(text: &str) -> Result<(String, String), String> {
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    let is_name = |name: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        !name.is_empty() && name.chars().all(legal)
+    };
+    if is_name(namespace) && is_name(name) {
+        Ok((namespace.to_owned(), name.to_owned()))
+    } else {
+        Err("expected the name of a Pod, or namespace/name".to_owned())
+    }
 }
 
 /// Form of the output.
@@ -114,33 +131,28 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn Error>> {
-    let output = match &cli.area {
-        Area::SubEni(args) => return subeni::run(args),
-        Area::Pool(PoolVerb::List { output }) => output,
-    };
-    let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
-    let (pools, unreadable) = cluster.pools().await?;
-    let rows = pool::rows(&pools);
-    let text = match output {
-        Form::Table => output::table(&rows, output::Columns::Usual),
-        Form::Wide => output::table(&rows, output::Columns::All),
-        Form::Json => output::json(&rows)?,
-    };
-    if rows.is_empty() && *output != Form::Json {
-        complain("note", &format!("{} has no pools", cluster.server()));
-    } else if let Err(error) = io::stdout().lock().write_all(text.as_bytes()) {
-        // `spiderpoolctl pool list | head -1` is no failure
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            return Err(error.into());
+    match &cli.area {
+        Area::SubEni(args) => subeni::run(args),
+        Area::Trace(args) => trace(args),
+        Area::Pool(verb) => {
+            let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
+            pools::run(&cluster, verb).await
+        }
+        Area::Ip(verb) => {
+            let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
+            pools::run_ip(&cluster, verb).await
         }
     }
-    for error in &unreadable {
-        complain("error", &one_line(error));
-    }
-    Ok(match unreadable.as_slice() {
-        [] => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    })
+}
+
+fn trace(args: &TraceArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let (namespace, name) = &args.pod;
+    let report = trace::ask_agent(&args.socket, namespace, name)?;
+    output::print(&match args.output {
+        Form::Json => output::pretty(&report)?,
+        _ => trace::text(&format!("{namespace}/{name}"), &report),
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn complain(kind: &str, text: &str) {

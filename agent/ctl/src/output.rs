@@ -1,5 +1,7 @@
 //! Rows as text: aligned columns for people, JSON for scripts. Reads the clock for ages and asks
-//! whether standard output is a terminal; prints nothing.
+//! whether standard output is a terminal; prints what it is given.
+
+use std::io::{self, Write};
 
 use comfy_table::{Attribute, Cell, Color, Table, presets};
 use k8s_openapi::jiff::Timestamp;
@@ -53,6 +55,15 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> Result<String, serde_json
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     Ok(text)
+}
+
+/// To standard output. `false`: nobody reads any more, which is no failure.
+pub(crate) fn print(text: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
+    }
 }
 
 /// Texts below a header line, aligned.
@@ -141,7 +152,7 @@ fn or_dash<T: ToString>(value: Option<T>) -> Cell {
 }
 
 /// The largest unit with at least two of it, as kubectl shows ages; 0s for a clock that is behind.
-fn age(created: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(created: Timestamp, now: Timestamp) -> String {
     let seconds = (now.as_second() - created.as_second()).max(0);
     match seconds {
         0..120 => format!("{seconds}s"),

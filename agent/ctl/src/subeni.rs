@@ -3,7 +3,6 @@
 //! codes and rows.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use spiderpool_api::observer_v1::{
 use spiderpool_api::value::IfName;
 
 use crate::agent_socket::ask;
+use crate::output::print;
 use crate::{Form, output};
 
 /// A verification that could not be made.
@@ -339,15 +339,6 @@ fn detach(args: &SubEniArgs) -> Result<ExitCode, Box<dyn Error>> {
         crate::complain("error", error);
     }
     Ok(ExitCode::from(u8::from(!report.errors.is_empty())))
-}
-
-/// `false`: nobody reads any more, which is no failure.
-fn print(text: &str) -> io::Result<bool> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true),
-    }
 }
 
 fn pod(row: &SubEniReport) -> String {

@@ -9,7 +9,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,7 +55,11 @@ pub(super) async fn run(mut socket: Socket, router: Router, stop: CancellationTo
     claim.release();
 }
 
-async fn serve(stream: UnixStream, router: Router, stop: CancellationToken) {
+/// One connection, until its end, or after `stop` until what is under way is answered.
+pub(crate) async fn serve<S>(stream: S, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIME)
@@ -69,6 +73,6 @@ async fn serve(stream: UnixStream, router: Router, stop: CancellationToken) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection on the agent socket ended");
+        tracing::debug!(%error, "a connection ended");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use spiderpool_api::cni::{CniCode, CniResult};
 use spiderpool_api::cni_conf::EniConf;
+use spiderpool_api::value::Mac;
 use spiderpool_ipam::pick::Binding;
 use spiderpool_ipam::plan::Allocation;
 
@@ -16,6 +17,7 @@ use super::identity::named_by;
 use super::result::{self, SubEni};
 use crate::agent::Agent;
 use crate::attachment::Attachment;
+use crate::failpoint::add_step;
 use crate::nic::{Attached, MasterInfo, OpenedTarget};
 use crate::store::PodObject;
 
@@ -41,6 +43,7 @@ impl Agent {
                 None
             }
         };
+        let delegated = self.delegated_master(&call).await?;
         let pod = self.pod_of(&call).await?;
         let limits = &call.call.limits;
         let key = (pod.uid().to_owned(), call.key.ifname().clone());
@@ -59,10 +62,8 @@ impl Agent {
             }
         };
         let Some(ground) = ground else {
-            let file = result::attachment(&call, &pod, &allocation, None, self.clock.rfc3339());
-            let written = self.attachments.put(file).await;
-            written.map_err(FlowError::Attachment)?;
-            return Ok(result::ipam_result(&call, &allocation));
+            let told = delegated.map(|master| parent_mac.unwrap_or(master.mac));
+            return self.answer_ipam(&call, &pod, &allocation, told).await;
         };
         let eni = SubEni {
             conf: ground.eni,
@@ -97,6 +98,36 @@ impl Agent {
         })
     }
 
+    /// The answer of the IPAM plugin; with `parent_mac` it is for a sub-ENI.
+    async fn answer_ipam(
+        &self,
+        call: &NicCall,
+        pod: &PodObject,
+        allocation: &Allocation,
+        parent_mac: Option<Mac>,
+    ) -> Result<CniResult, FlowError> {
+        let mut result = result::ipam_result(call, allocation);
+        if let Some(parent_mac) = parent_mac {
+            let binding = binding_of(call, pod, allocation)?;
+            let node = &self.settings.node;
+            result.sub_eni = Some(result::extension(binding, parent_mac, node));
+        }
+        let file = result::attachment(call, pod, allocation, None, self.clock.rfc3339());
+        let written = self.attachments.put(file).await;
+        written.map_err(FlowError::Attachment)?;
+        Ok(result)
+    }
+
+    /// The master of a sub-ENI whose link the caller makes: that it cannot be made is known before
+    /// the claim.
+    async fn delegated_master(&self, call: &NicCall) -> Result<Option<MasterInfo>, FlowError> {
+        let Some(name) = &call.call.conf.delegated_master else {
+            return Ok(None);
+        };
+        let master = self.nic.check_master(name, None, None).await;
+        master.map(Some).map_err(FlowError::nic)
+    }
+
     /// Steps 5 to 12, under the lock of the NIC.
     async fn attach_eni(
         &self,
@@ -123,7 +154,7 @@ impl Agent {
         let (netns_id, at) = (Some(ground.target.netns_id), self.clock.rfc3339());
         let file = result::attachment(call, pod, allocation, netns_id, at);
         let before = self.attachments.get(&call.key);
-        let written = self.attachments.put(file.clone()).await;
+        let written = add_step!(AttachmentFile, self.attachments.put(file.clone()));
         written.map_err(FlowError::Attachment)?;
         match self
             .attach_observed(call, pod, spec, &file, ground.master.ifindex)
@@ -170,7 +201,7 @@ impl Agent {
 
 /// The IPAM plugin does not touch the namespace; that it is there shows that the sandbox lives.
 async fn ipam_netns(netns: &Path) -> Result<(), FlowError> {
-    match tokio::fs::try_exists(netns).await {
+    match crate::files::exists(netns).await {
         Ok(true) => Ok(()),
         _ => Err(FlowError::NetnsMissing(netns.to_owned())),
     }

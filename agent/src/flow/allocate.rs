@@ -1,6 +1,7 @@
 //! An address for a NIC: the one it has, the one its endpoint names, or a fresh one; recorded in
 //! the endpoint before the answer (spec ipam 1.3, 1.5).
 
+use spiderpool_api::cni_conf::Plugin;
 use spiderpool_api::endpoint::{EndpointNic, SpiderEndpoint};
 use spiderpool_api::value::Mac;
 use spiderpool_ipam::annotation;
@@ -10,11 +11,13 @@ use spiderpool_ipam::facts::Snapshot;
 use spiderpool_ipam::plan::{self, Allocation, Held, Intent};
 use spiderpool_ipam::range::Family;
 
+use super::ahead::promises_for;
 use super::allocation::{AllocationError, FamilyFailure};
 use super::call::NicCall;
 use super::claim::{Claimer, Given};
 use crate::agent::Agent;
-use crate::store::{Freshness, ObjectKey, PodEvent, PodObject};
+use crate::events::{Notice, PodUid};
+use crate::store::{Freshness, ObjectKey, PodObject};
 use crate::writer::WriteError;
 
 /// Why there is no allocation.
@@ -47,7 +50,8 @@ impl Agent {
         let ifname = call.key.ifname().as_str();
         let plan = plan::plan_add(&snapshot, ifname).map_err(|_| AllocateError::Dead)?;
         let kept = match plan.intent {
-            Intent::Fresh(_) => None,
+            // The snapshot's switches are off: no identity outlives its Pods here.
+            Intent::Fresh(_) | Intent::Adopt(_) | Intent::Exchange(_) => None,
             Intent::Retrieve(nic) => plan::from_endpoint(&nic).ok(),
             Intent::Reclaim { nic, lost } => {
                 let regained = self.reclaim(call, &snapshot, &nic, &lost).await?;
@@ -128,34 +132,58 @@ impl Agent {
             .await?;
         snapshot.endpoint = endpoint.as_ref().map(|object| object.status.clone());
         let request = self.request(call);
-        let selected = candidates::select(&snapshot, &request).map_err(AllocationError::Select)?;
-        self.tell_dropped(&snapshot, &selected).await;
+        let selected = candidates::select(&snapshot, &request);
+        let selected = selected.map_err(|error| {
+            self.count_refused(&snapshot, &error);
+            AllocationError::Select(error)
+        })?;
+        self.tell_dropped(&snapshot, &selected);
         let claimer = Claimer {
             agent: self,
             snapshot: &snapshot,
             rules: self.rules(&snapshot),
             call,
         };
+        let (promises, told) = promises_for(&selected.nics, endpoint.is_none());
+        let (given, written) = tokio::join!(
+            claimer.claim_all(&selected.nics, promises),
+            self.record_ahead(&snapshot, &selected.nics, &routes, told)
+        );
         let Given {
             mut allocations,
             parents,
-        } = claimer.claim_all(&selected.nics).await?;
+        } = match given {
+            Ok(given) => given,
+            Err(error) => {
+                self.take_back(written).await;
+                return Err(error);
+            }
+        };
+        let endpoint = written.or(endpoint);
         for route in plan::attach_routes(&mut allocations, &routes) {
             let (pod, dst, gw) = (snapshot.pod.key(), route.dst, route.gw);
             tracing::warn!(pod, %dst, %gw, "no address of the Pod reaches this route's gateway; it is left out");
         }
         let given = allocations.iter().cloned().zip(parents);
         let own = given.into_iter().find(|(nic, _)| nic.nic == ifname);
+        let tried = self.tried(&snapshot);
         self.record(snapshot, endpoint, &allocations, limits)
             .await?;
+        self.free_leftovers(&tried, &allocations, limits.deadline)
+            .await;
         // `select` lists the NIC that is asked for, else it fails.
         own.ok_or_else(|| AllocationError::Families(Vec::new()))
     }
 
-    fn request(&self, call: &NicCall) -> Request {
+    /// What the call asks of the pools.
+    pub(crate) fn request(&self, call: &NicCall) -> Request {
         let conf = &call.call.conf;
         Request {
-            plugin: call.call.plugin,
+            // Of pools of a provider the kind of the NIC counts, not who was called for it.
+            plugin: match conf.sub_eni_master() {
+                Some(_) => Plugin::EniVlan,
+                None => call.call.plugin,
+            },
             ifname: call.key.ifname().to_string(),
             ipv4_pools: conf.ipv4_pools.clone(),
             ipv6_pools: conf.ipv6_pools.clone(),
@@ -166,18 +194,19 @@ impl Agent {
         }
     }
 
-    async fn tell_dropped(&self, snapshot: &Snapshot, selected: &Selection) {
+    fn tell_dropped(&self, snapshot: &Snapshot, selected: &Selection) {
         let pod = &snapshot.pod;
         for dropped in &selected.dropped {
             tracing::warn!(pod = pod.key(), "{dropped}");
             if dropped.event {
-                let event = PodEvent {
+                let message = dropped.to_string();
+                self.events.tell(Notice {
                     pod: ObjectKey::new(&pod.namespace, &pod.name),
-                    uid: pod.uid.clone(),
+                    uid: PodUid::Known(pod.uid.clone()),
                     reason: EVENT_CANDIDATE_IGNORED,
-                    message: dropped.to_string(),
-                };
-                self.store.event(event).await;
+                    about: message.clone(),
+                    message,
+                });
             }
         }
     }

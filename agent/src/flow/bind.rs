@@ -16,10 +16,7 @@ use super::allocation::AllocationError;
 use super::call::Ended;
 use super::claim::{Claimed, Claimer};
 use super::error::full;
-use crate::store::{ObjectKey, PodEvent};
-
-/// Reason of the event when the provider binds nothing.
-pub(super) const EVENT_ALLOCATE: &str = "IaaSAllocateFailed";
+use crate::failpoint::add_step;
 
 /// Why sub-ENIs are not bound.
 #[derive(Debug, thiserror::Error)]
@@ -90,11 +87,14 @@ impl Claimer<'_> {
                 Ok(())
             }
             Err(source) => {
+                for claim in cold.iter().filter_map(|index| claimed.get(*index)) {
+                    self.agent.metrics.iaas.unbound(&claim.pool, &source);
+                }
                 let error = AllocationError::Provider {
                     addresses,
                     source: Box::new(source),
                 };
-                self.tell_failure(&error).await;
+                self.log_failure(&error);
                 Err(error)
             }
         }
@@ -125,7 +125,7 @@ impl Claimer<'_> {
         let limits = &self.call.call.limits;
         let call = provider.allocate(&request, Some(limits.deadline));
         let answered = limits.unless_gone("waiting for the IaaS Network Provider", call);
-        let bound = answered.await.map_err(BindError::Ended)?;
+        let bound = add_step!(Bind, answered).map_err(BindError::Ended)?;
         let bound = bound.map_err(BindError::Call)?;
         for ((index, told), item) in cold.iter().zip(&bound).zip(&request.sub_eni_requests) {
             if let Some(claim) = claimed.get_mut(*index) {
@@ -146,15 +146,16 @@ impl Claimer<'_> {
             why,
         };
         let current = self.call.key.ifname().as_str() == nic;
-        let eni = self.call.call.conf.eni.as_ref().filter(|_| current);
-        let name: IfName = match (&claim.pool.parent_nic, eni) {
+        let conf = &self.call.call.conf;
+        let master = conf.sub_eni_master().filter(|_| current);
+        let name: IfName = match (&claim.pool.parent_nic, master) {
             (Some(name), _) => name.parse().map_err(|error| {
                 failed(format!(
                     "annotation parent-nic of IPPool {}: {error}",
                     claim.pool.name
                 ))
             })?,
-            (None, Some(eni)) => eni.master.clone(),
+            (None, Some(master)) => master.clone(),
             (None, None) => {
                 return Err(failed(format!(
                     "IPPool {} has no annotation ipam.spidernet.io/parent-nic, and only the NIC being added has a known master",
@@ -168,7 +169,7 @@ impl Claimer<'_> {
             .map_err(|error| failed(full(&error)))
     }
 
-    async fn tell_failure(&self, error: &AllocationError) {
+    fn log_failure(&self, error: &AllocationError) {
         let pod = &self.snapshot.pod;
         let text = full(error);
         tracing::error!(pod = pod.key(), error = text, "IaaS allocate API failed");
@@ -176,15 +177,6 @@ impl Claimer<'_> {
             pod = pod.key(),
             "IaaS allocate failed, aborting IPAM allocation"
         );
-        if self.agent.memory.may_tell(&pod.uid, EVENT_ALLOCATE) {
-            let event = PodEvent {
-                pod: ObjectKey::new(&pod.namespace, &pod.name),
-                uid: pod.uid.clone(),
-                reason: EVENT_ALLOCATE,
-                message: text,
-            };
-            self.agent.store.event(event).await;
-        }
     }
 }
 

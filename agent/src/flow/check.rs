@@ -74,7 +74,9 @@ impl Agent {
                     plan::from_endpoint(&nic).map_err(|error| error.to_string())
                 }
                 Intent::Reclaim { .. } => Err("a pool record of it is gone".into()),
-                Intent::Fresh(_) => Err("the agent holds no allocation for it".into()),
+                Intent::Fresh(_) | Intent::Adopt(_) | Intent::Exchange(_) => {
+                    Err("the agent holds no allocation for it".into())
+                }
             },
         )
     }

@@ -13,11 +13,13 @@ use spiderpool_ipam::facts::Snapshot;
 use spiderpool_ipam::pick::{Claimant, Path, Pick, PickError, PickKind, Rules};
 use spiderpool_ipam::plan::{self, Allocation, Claim, Undo};
 use spiderpool_ipam::pool::Pool;
+use tokio::time::Instant;
 
 use super::allocation::{AllocationError, FamilyFailure};
 use super::call::NicCall;
 use crate::agent::Agent;
-use crate::writer::{Change, WriteError};
+use crate::failpoint::add_step;
+use crate::writer::{Change, Promise, WriteError};
 
 /// Wait before another partner is chosen for a sub-ENI that does not exist yet, before jitter.
 const PARTNER_BACKOFF: Duration = Duration::from_millis(5);
@@ -52,12 +54,21 @@ pub(super) struct Claimer<'a> {
 }
 
 impl Claimer<'_> {
-    /// Addresses for all NICs, or none: what may not stay is undone.
-    pub(super) async fn claim_all(&self, nics: &[NicCandidates]) -> Result<Given, AllocationError> {
-        let tasks = nics.iter().enumerate().flat_map(|(index, nic)| {
-            let families = nic.families.iter();
-            families.map(move |family| self.claim_family(index, nic, family))
-        });
+    /// Addresses for all NICs, or none: what may not stay is undone. `promises` are told ahead what
+    /// the families are given, one each, in the order of the NICs; there may be none.
+    pub(super) async fn claim_all(
+        &self,
+        nics: &[NicCandidates],
+        promises: Vec<Promise>,
+    ) -> Result<Given, AllocationError> {
+        let begun = Instant::now();
+        let mut promises = promises.into_iter();
+        let mut tasks = Vec::new();
+        for (index, nic) in nics.iter().enumerate() {
+            for family in &nic.families {
+                tasks.push(self.claim_family(index, nic, family, promises.next()));
+            }
+        }
         let (mut claimed, mut failures) = (Vec::new(), Vec::new());
         for result in join_all(tasks).await {
             match result {
@@ -68,11 +79,13 @@ impl Claimer<'_> {
         let bound = if failures.is_empty() {
             self.bind(nics, &mut claimed).await
         } else {
+            self.count_failures(&failures);
             Err(AllocationError::Families(failures))
         };
         let result = bound.and_then(|()| assemble(nics, &claimed));
-        if let Err(error) = &result {
-            self.undo(nics, &claimed, error).await;
+        match &result {
+            Ok(_) => self.count_given(&claimed, begun.elapsed()),
+            Err(error) => self.undo(nics, &claimed, error).await,
         }
         result
     }
@@ -83,13 +96,16 @@ impl Claimer<'_> {
         index: usize,
         nic: &NicCandidates,
         family: &FamilyCandidates,
+        mut promise: Option<Promise>,
     ) -> Result<Vec<Claimed>, FamilyFailure> {
         let who = plan::claimant(self.snapshot, &nic.nic);
         let mut tried = Vec::new();
         for candidate in own_first(&family.candidates, &who) {
-            match self.claim_candidate(index, candidate, &who).await {
+            let claim = self.claim_candidate(index, candidate, &who, promise.take());
+            match claim.await {
                 Ok(claimed) => return Ok(claimed),
                 Err(error) => {
+                    self.agent.metrics.iaas.tried(&error);
                     let goes_on = error.is_this_pool_only();
                     tried.push((candidate.pool.name.clone(), error));
                     if !goes_on {
@@ -111,6 +127,7 @@ impl Claimer<'_> {
         nic: usize,
         candidate: &Candidate,
         who: &Claimant,
+        promise: Option<Promise>,
     ) -> Result<Vec<Claimed>, WriteError> {
         let claimed = |(pool, pick), half| Claimed {
             nic,
@@ -119,7 +136,7 @@ impl Claimer<'_> {
             half,
             parent: None,
         };
-        let first = self.claim_first(candidate, who).await?;
+        let first = self.claim_first(candidate, who, promise).await?;
         let (Some(sibling), Some(_)) = (&candidate.sibling, first.1.pair_v6) else {
             return Ok(vec![claimed(first, false)]);
         };
@@ -138,7 +155,7 @@ impl Claimer<'_> {
             // quicker with this one, another will do.
             let again = path == Path::ColdCreate && is_taken(&error);
             let next = match again && self.pause().await {
-                true => self.claim_first(candidate, who).await,
+                true => self.claim_first(candidate, who, None).await,
                 false => Err(error),
             };
             match next {
@@ -157,13 +174,15 @@ impl Claimer<'_> {
         &self,
         candidate: &Candidate,
         who: &Claimant,
+        promise: Option<Promise>,
     ) -> Result<(Arc<Pool>, Pick), WriteError> {
         let sibling = candidate.sibling.as_ref().map(|pool| pool.name.clone());
         let op = Op::Claim {
             who: who.clone(),
             pin: None,
         };
-        self.commit(&candidate.pool.name, sibling, op).await
+        let pool = &candidate.pool.name;
+        add_step!(Claim, self.commit_promised(pool, sibling, op, promise))
     }
 
     async fn claim_half(
@@ -176,7 +195,7 @@ impl Claimer<'_> {
             who: who.clone(),
             address,
         };
-        self.commit(sibling, None, op).await
+        add_step!(ClaimHalf, self.commit(sibling, None, op))
     }
 
     /// Waits a little; `false` when there is no time left.
@@ -194,6 +213,16 @@ impl Claimer<'_> {
         sibling: Option<String>,
         op: Op,
     ) -> Result<(Arc<Pool>, Pick), WriteError> {
+        self.commit_promised(pool, sibling, op, None).await
+    }
+
+    async fn commit_promised(
+        &self,
+        pool: &str,
+        sibling: Option<String>,
+        op: Op,
+        promise: Option<Promise>,
+    ) -> Result<(Arc<Pool>, Pick), WriteError> {
         // Noted before the write: a caller that is gone then still finds the record at DEL.
         self.agent.memory.wrote(&self.snapshot.pod.uid, pool);
         let change = Change {
@@ -203,7 +232,7 @@ impl Claimer<'_> {
             rules: Arc::clone(&self.rules),
             deadline: self.call.call.limits.deadline,
         };
-        let committed = self.agent.writers.commit(change);
+        let committed = self.agent.writers.commit_promised(change, promise);
         let committed = self
             .call
             .call
@@ -275,7 +304,11 @@ impl Claimer<'_> {
                 .max(self.agent.undo_deadline()),
         };
         let pod = &who.pod;
-        match self.agent.writers.commit(change).await {
+        let given = self.agent.writers.commit(change).await;
+        if given.is_ok() {
+            self.agent.metrics.iaas.rolled_back();
+        }
+        match given {
             Ok(_) if matches!(why, Some(AllocationError::Provider { .. })) => {
                 tracing::info!(
                     pod,
@@ -306,7 +339,11 @@ fn own_first<'a>(candidates: &'a [Candidate], who: &Claimant) -> Vec<&'a Candida
     ordered
 }
 
-fn assemble(nics: &[NicCandidates], claimed: &[Claimed]) -> Result<Given, AllocationError> {
+/// What these claims give the NICs.
+pub(super) fn assemble(
+    nics: &[NicCandidates],
+    claimed: &[Claimed],
+) -> Result<Given, AllocationError> {
     let one = |(index, nic): (usize, &NicCandidates)| {
         let claims: Vec<Claim<'_>> = claimed
             .iter()

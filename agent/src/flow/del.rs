@@ -10,17 +10,18 @@ use tokio::time::Instant;
 use super::call::NicCall;
 use super::error::{FlowError, full};
 use super::identity::named_by;
-use super::pending::Leaving;
+use super::leaving::{Leaving, Released};
 use super::snapshot::pools_of;
 use super::unbind::Owner;
 use crate::agent::Agent;
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, AttachmentKey};
+use crate::failpoint::del_step;
 use crate::nic::{NicError, NicTarget};
 use crate::store::{Freshness, ObjectKey, StandalonePod};
 
 impl Agent {
-    /// Serves DEL.
-    pub(crate) async fn del(&self, call: NicCall) -> Result<(), FlowError> {
+    /// Serves DEL. A release that has to wait is kept in the spool by then.
+    pub(crate) async fn del(&self, call: NicCall) -> Result<Released, FlowError> {
         let file = self.attachments.get(&call.key);
         let leaving = self.leaving(&call, file.as_ref());
         let uid = leaving.as_ref().and_then(|leaving| leaving.uid.clone());
@@ -37,8 +38,12 @@ impl Agent {
             let taken = self.take_nic(target, file.as_ref()).await;
             taken.map_err(FlowError::nic)?;
         }
+        let mut released = Released::Nothing;
         match leaving {
-            Some(leaving) if self.is_newest(&call, &leaving) => self.release_pod(&leaving).await?,
+            Some(leaving) if self.is_newest(&call, &leaving) => {
+                released = self.release_pod(&leaving).await?;
+                self.keep_for_later(&call.key, &leaving, &released).await?;
+            }
             Some(leaving) => {
                 tracing::info!(pod = %leaving.pod, container = call.key.container_id(), "a newer sandbox has this NIC; its address stays");
             }
@@ -49,7 +54,30 @@ impl Agent {
                 );
             }
         }
-        let removed = self.attachments.remove(&call.key).await;
+        if released == Released::Done {
+            self.spool.drop_done(&call.key).await;
+        }
+        self.remove_file(&call.key).await?;
+        Ok(released)
+    }
+
+    /// Before the file goes: either of them says to the next agent that there is work left.
+    async fn keep_for_later(
+        &self,
+        key: &AttachmentKey,
+        leaving: &Leaving,
+        released: &Released,
+    ) -> Result<(), FlowError> {
+        let Released::Waiting(uid) = released else {
+            return Ok(());
+        };
+        let again = leaving.again(key, uid);
+        let kept = del_step!(KeepForLater, self.spool.keep(key, &again));
+        kept.map_err(FlowError::Spool)
+    }
+
+    async fn remove_file(&self, key: &AttachmentKey) -> Result<(), FlowError> {
+        let removed = del_step!(RemoveFile, self.attachments.remove(key));
         removed.map_err(FlowError::Attachment)
     }
 
@@ -83,13 +111,13 @@ impl Agent {
     }
 
     /// Frees what the Pod held, if it may be freed.
-    pub(super) async fn release_pod(&self, leaving: &Leaving) -> Result<(), FlowError> {
+    async fn release_pod(&self, leaving: &Leaving) -> Result<Released, FlowError> {
         let (mut facts, endpoint) = self.del_facts(leaving).await?;
         let mut plan = plan::plan_del(&facts);
         if plan == DelPlan::DeletePodFirst
             && let Some(pod) = facts.pod.take()
         {
-            let deleted = self.store.delete_pod(&leaving.pod, &pod.uid).await;
+            let deleted = del_step!(DeletePod, self.store.delete_pod(&leaving.pod, &pod.uid));
             deleted.map_err(FlowError::store("delete the Pod object of this container"))?;
             facts.uid = Some(pod.uid);
             plan = plan::plan_del(&facts);
@@ -109,26 +137,23 @@ impl Agent {
                 };
                 if !self.release(owner, &pools).await? {
                     // Claim and endpoint stay, the runtime need not care.
-                    self.pending.keep(&uid, leaving.clone());
-                    return Ok(());
+                    return Ok(Released::Waiting(uid));
                 }
                 self.memory.forget(&uid);
-                match endpoint.filter(|_| ends_endpoint) {
-                    Some(endpoint) => {
-                        self.unbind_orphans(owner, &endpoint).await;
-                        self.delete_endpoint(&endpoint).await
-                    }
-                    None => Ok(()),
+                if let Some(endpoint) = endpoint.filter(|_| ends_endpoint) {
+                    self.unbind_orphans(owner, &endpoint).await;
+                    self.delete_endpoint(&endpoint).await?;
                 }
+                return Ok(Released::Done);
             }
             DelPlan::Nothing(why) => {
                 let (pod, ifname) = (&leaving.pod, &leaving.ifname);
                 tracing::info!(%pod, %ifname, why = why.reason(), "DEL frees nothing");
-                Ok(())
             }
             // Only a Pod object that lives asks for it, and it is gone.
-            DelPlan::DeletePodFirst => Ok(()),
+            DelPlan::DeletePodFirst => {}
         }
+        Ok(Released::Nothing)
     }
 
     /// Read past the caches: a DEL is rare, and a stale answer frees a living Pod's address.
@@ -156,6 +181,7 @@ impl Agent {
             pod: pod.map(|pod| pod.facts),
             endpoint: endpoint.as_ref().map(|endpoint| endpoint.status.clone()),
             known_pools,
+            identity: None,
         };
         Ok((facts, endpoint))
     }
@@ -214,9 +240,11 @@ impl Agent {
             pools: file.ips.iter().map(|ip| ip.pool.clone()).collect(),
             deadline,
         };
-        self.release_pod(&leaving).await.map_err(text)?;
-        let removed = self.attachments.remove(&file.key()).await;
-        removed.map_err(|error| full(&error))
+        let released = self.release_pod(&leaving).await.map_err(text)?;
+        let key = file.key();
+        let kept = self.keep_for_later(&key, &leaving, &released).await;
+        kept.map_err(text)?;
+        self.remove_file(&key).await.map_err(text)
     }
 }
 

@@ -11,6 +11,7 @@ use super::allocation::AllocationError;
 use super::call::{CallError, Ended};
 use crate::attachment::AttachmentError;
 use crate::nic::NicError;
+use crate::spool::SpoolError;
 use crate::store::{ObjectKey, StoreError};
 use crate::writer::WriteError;
 
@@ -100,6 +101,19 @@ pub enum FlowError {
     /// The attachment file.
     #[error("the attachment of this sandbox cannot be recorded")]
     Attachment(#[source] AttachmentError),
+    /// A release that has to wait could not be kept.
+    #[error("the release is not finished and cannot be kept for later")]
+    Spool(#[source] SpoolError),
+    /// Its older DEL still has to run.
+    #[error(
+        "an older DEL of container {container}, interface {ifname}, is not finished: its addresses are not given back yet; try again later"
+    )]
+    OlderDel {
+        /// Sandbox.
+        container: String,
+        /// The NIC.
+        ifname: String,
+    },
     /// CHECK: the result is not what the agent has.
     #[error("NIC {ifname} of Pod {pod} is not as in prevResult: {why}")]
     Mismatch {
@@ -141,8 +155,8 @@ impl FlowError {
             Self::VlanOfLivePod { .. } => CniCode::VlanInUse,
             Self::Nic(error) => error.cni_code(),
             Self::Store { source, .. } => source.cni_code(),
-            Self::Attachment(_) => CniCode::Io,
-            Self::Ended(_) | Self::Gc(_) => CniCode::TryAgain,
+            Self::Attachment(_) | Self::Spool(_) => CniCode::Io,
+            Self::Ended(_) | Self::Gc(_) | Self::OlderDel { .. } => CniCode::TryAgain,
             Self::NotReady(_) => CniCode::NotReady,
             Self::Degraded(_) => CniCode::NotReadyDegraded,
         }

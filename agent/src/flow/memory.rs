@@ -1,5 +1,5 @@
 //! What the agent remembers of its own doing between calls, in memory only: which pools hold a
-//! Pod's records, how often a NIC failed its validation, which addresses are shunned here, what users were told.
+//! Pod's records, how often a NIC failed its validation, which addresses are shunned here.
 //! Losing it costs a slower cleanup, never a wrong one.
 
 use std::collections::{BTreeSet, HashMap};
@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio::time::Instant;
 
@@ -14,8 +15,9 @@ use tokio::time::Instant;
 const FAILURES: u32 = 5;
 /// How long an address that was given up is not taken again on this node.
 const SHUN: Duration = Duration::from_secs(300);
-/// Between two equal events about one Pod.
-const EVENT_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long a release without an answer may still take effect: as long as others leave its mark.
+const UNSETTLED: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs());
 
 /// The memory.
 #[derive(Debug, Default)]
@@ -26,10 +28,33 @@ struct Inner {
     pools: HashMap<String, BTreeSet<String>>,
     failures: HashMap<(String, String), u32>,
     shunned: HashMap<IpAddr, Instant>,
-    told: HashMap<(String, &'static str), Instant>,
+    unsettled: HashMap<(String, IpAddr), Instant>,
 }
 
 impl Memory {
+    /// A release of this address is being called.
+    pub fn calls(&self, pool: &str, address: IpAddr) {
+        let key = (pool.to_owned(), address);
+        self.inner().unsettled.insert(key, Instant::now());
+    }
+
+    /// The call is over: the provider is not at work on it any more.
+    pub fn settled(&self, pool: &str, address: IpAddr) {
+        let key = (pool.to_owned(), address);
+        self.inner().unsettled.remove(&key);
+    }
+
+    /// Whether a call of ours may still be on its way. A second one would free the address, and the
+    /// first then take it from the next Pod.
+    #[must_use]
+    pub fn is_unsettled(&self, pool: &str, address: IpAddr) -> bool {
+        let mut inner = self.inner();
+        let now = Instant::now();
+        inner.unsettled.retain(|_, at| *at + UNSETTLED > now);
+        let key = (pool.to_owned(), address);
+        inner.unsettled.contains_key(&key)
+    }
+
     /// A record of this Pod was written, or is about to be, in this pool.
     pub fn wrote(&self, uid: &str, pool: &str) {
         let mut inner = self.inner();
@@ -86,20 +111,6 @@ impl Memory {
         inner.shunned.keys().copied().collect()
     }
 
-    /// Whether the user may be told this of the Pod again; if so, it counts as told.
-    #[must_use]
-    pub fn may_tell(&self, uid: &str, reason: &'static str) -> bool {
-        let mut inner = self.inner();
-        let now = Instant::now();
-        inner.told.retain(|_, at| *at + EVENT_PAUSE > now);
-        let key = (uid.to_owned(), reason);
-        let may = !inner.told.contains_key(&key);
-        if may {
-            inner.told.insert(key, now);
-        }
-        may
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,12 +139,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_is_told_once_a_minute() {
+    async fn a_call_without_an_answer_is_waited_for() {
         let memory = Memory::default();
-        let tell = |uid| memory.may_tell(uid, "Reason");
-        assert_eq!((tell("u-1"), tell("u-1"), tell("u-2")), (true, false, true));
-        tokio::time::advance(EVENT_PAUSE).await;
-        assert!(tell("u-1"));
+        let address: IpAddr = "10.0.0.9".parse().unwrap();
+        memory.calls("p", address);
+        tokio::time::advance(UNSETTLED - Duration::from_secs(1)).await;
+        assert!(memory.is_unsettled("p", address) && !memory.is_unsettled("q", address));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!memory.is_unsettled("p", address));
+        memory.calls("p", address);
+        memory.settled("p", address);
+        assert!(!memory.is_unsettled("p", address));
     }
 
     #[test]

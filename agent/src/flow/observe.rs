@@ -12,6 +12,7 @@ use super::call::NicCall;
 use super::error::FlowError;
 use crate::agent::Agent;
 use crate::attachment::Attachment;
+use crate::failpoint::{add_step, del_step};
 use crate::nic::{Attached, NicError, NicSpec, NicTarget};
 use crate::observer::{Entry, Place};
 use crate::store::{PodObject, PoolObject};
@@ -30,12 +31,15 @@ impl Agent {
         master: u32,
     ) -> Result<Attached, FlowError> {
         if let Some(entry) = Entry::of(file) {
-            self.observer.prepare(entry, master).await;
+            add_step!(ObserverEntry, self.observer.prepare(entry, master));
         }
-        let attached = self.attach(call, pod, spec).await?;
+        let master = spec.master.clone();
+        let attached = self.attach(call, pod, spec).await;
+        self.count_preflight(&master, &attached);
+        let attached = attached?;
         if let Some(place) = Place::of(file) {
             let gateways = &attached.gateway_macs;
-            self.observer.activate(&place, gateways).await;
+            add_step!(Observer, self.observer.activate(&place, gateways));
         }
         Ok(attached)
     }
@@ -55,11 +59,11 @@ impl Agent {
     ) -> Result<(), NicError> {
         let place = file.and_then(Place::of);
         if let Some(place) = &place {
-            self.observer.draining(place).await;
+            del_step!(Drain, self.observer.draining(place));
         }
-        self.nic.detach(target).await?;
+        del_step!(Unlink, self.nic.detach(target))?;
         if let Some(place) = &place {
-            self.observer.remove(place).await;
+            del_step!(Unobserve, self.observer.remove(place));
         }
         Ok(())
     }

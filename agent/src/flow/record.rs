@@ -13,6 +13,7 @@ use spiderpool_ipam::plan::{self, Allocation};
 use super::allocation::AllocationError;
 use super::call::{Ended, Limits};
 use crate::agent::Agent;
+use crate::failpoint::add_step;
 use crate::store::{Freshness, ObjectKey, StoreError};
 
 /// Wait after a conflict, before jitter.
@@ -39,7 +40,7 @@ impl Agent {
                 Some(object) => SpiderEndpoint { status, ..object },
                 None => SpiderEndpoint::new(self.endpoint_meta(&snapshot), status),
             };
-            match self.store.put_endpoint(object).await {
+            match self.write_endpoint(object).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Conflict(_)) => {}
                 Err(error) => {
@@ -56,6 +57,13 @@ impl Agent {
         }
     }
 
+    pub(super) async fn write_endpoint(
+        &self,
+        object: SpiderEndpoint,
+    ) -> Result<SpiderEndpoint, StoreError> {
+        add_step!(Record, self.store.put_endpoint(object))
+    }
+
     /// Deletes the endpoint of an earlier Pod of this name, finalizer included.
     pub(super) async fn drop_foreign(
         &self,
@@ -63,7 +71,7 @@ impl Agent {
         current: &mut Option<SpiderEndpoint>,
     ) -> Result<(), AllocationError> {
         if let Some(foreign) = current.take_if(|object| object.status.current.uid != uid) {
-            let dropped = self.store.delete_endpoint(&foreign).await;
+            let dropped = add_step!(DropEndpoint, self.store.delete_endpoint(&foreign));
             dropped.map_err(AllocationError::store(
                 "delete an earlier Pod's SpiderEndpoint",
             ))?;
@@ -71,7 +79,7 @@ impl Agent {
         Ok(())
     }
 
-    fn endpoint_meta(&self, snapshot: &Snapshot) -> ObjectMeta {
+    pub(super) fn endpoint_meta(&self, snapshot: &Snapshot) -> ObjectMeta {
         let pod = &snapshot.pod;
         let label = (names::LABEL_NODE.to_owned(), self.settings.node.clone());
         ObjectMeta {
@@ -84,8 +92,8 @@ impl Agent {
                 kind: "Pod".into(),
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
-                controller: Some(true),
-                block_owner_deletion: Some(true),
+                // neither controller nor blocking: the Pod's deletion waits for nothing of ours
+                ..OwnerReference::default()
             }]),
             ..ObjectMeta::default()
         }

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 use spiderpool_ipam::batch::{Op, Outcome};
@@ -14,16 +13,15 @@ use spiderpool_ipam::pool::Pool;
 use tokio::time::Instant;
 
 use super::error::{FlowError, full};
-use super::pending::Leaving;
 use super::unbind::{Owner, SubEni, is_primary, sub_enis};
 use crate::agent::Agent;
-use crate::store::{Freshness, ObjectKey, PodEvent};
+use crate::events::{Notice, PodUid};
+use crate::failpoint::del_step;
+use crate::store::{Freshness, ObjectKey};
 use crate::writer::{Change, Committed, WriteError};
 
 /// Reason of the event when an address is given up (spec dataplane 4.3).
 const EVENT_VALIDATION: &str = "SubENIValidationFailed";
-/// Time that a repeated release has.
-const RETRY_BUDGET: Duration = Duration::from_secs(97);
 
 /// What has to be done about one pool.
 enum Task {
@@ -105,7 +103,7 @@ impl Agent {
     }
 
     /// The pools of these names that can be read.
-    async fn known_pools(
+    pub(super) async fn known_pools(
         &self,
         names: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, Arc<Pool>>, FlowError> {
@@ -160,7 +158,7 @@ impl Agent {
         op: Op,
         deadline: Instant,
     ) -> Result<(), WriteError> {
-        let committed = self.change(pool, op, deadline).await?;
+        let committed = del_step!(Free, self.change(pool, op, deadline))?;
         if let Outcome::Released(freed) = committed.outcome
             && !freed.is_empty()
         {
@@ -168,27 +166,6 @@ impl Agent {
             tracing::info!(pool, freed = freed.join(","), "released");
         }
         Ok(())
-    }
-
-    /// Tries again what a provider had not accepted, each under the lock of its NIC.
-    pub async fn retry_releases(&self) {
-        for (uid, leaving) in self.pending.take() {
-            let leaving = Leaving {
-                deadline: Instant::now() + RETRY_BUDGET,
-                ..leaving
-            };
-            let key = (uid.clone(), leaving.ifname.clone());
-            let locked = tokio::time::timeout_at(leaving.deadline, self.locks.lock(key)).await;
-            let Ok(_alone) = locked else {
-                self.pending.keep(&uid, leaving);
-                continue;
-            };
-            if let Err(error) = self.release_pod(&leaving).await {
-                let pod = &leaving.pod;
-                tracing::warn!(%pod, uid, error = %full(&error), "a release is tried again later");
-                self.pending.keep(&uid, leaving);
-            }
-        }
     }
 
     /// Gives up addresses that failed their validation too often: releases them by the mode of
@@ -215,13 +192,13 @@ impl Agent {
             self.settings.node
         );
         tracing::warn!(%pod, uid, message);
-        let event = PodEvent {
+        self.events.tell(Notice {
             pod: pod.clone(),
-            uid: uid.to_owned(),
+            uid: PodUid::Known(uid.to_owned()),
             reason: EVENT_VALIDATION,
+            about: nic.clone(),
             message,
-        };
-        self.store.event(event).await;
+        });
     }
 
     /// One NIC's addresses, the Pod's others stay.

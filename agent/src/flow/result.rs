@@ -109,13 +109,20 @@ pub(super) fn eni_result(
     for ip in &mut result.ips {
         ip.interface = Some(0);
     }
-    result.sub_eni = eni.parent_mac.map(|parent_mac| SubEniExtension {
-        vlan: eni.binding.vlan,
-        mac: eni.binding.mac,
+    result.sub_eni = eni
+        .parent_mac
+        .map(|parent_mac| extension(eni.binding, parent_mac, node));
+    result
+}
+
+/// What a result says of a sub-ENI beyond CNI.
+pub(super) fn extension(binding: Binding, parent_mac: Mac, node: &str) -> SubEniExtension {
+    SubEniExtension {
+        vlan: binding.vlan,
+        mac: binding.mac,
         parent_mac,
         node_name: node.to_owned(),
-    });
-    result
+    }
 }
 
 /// The attachment file of this call, written `at`.

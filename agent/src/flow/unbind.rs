@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_api::value::Mac;
+use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{Op, Outcome};
 use spiderpool_ipam::pool::{Mode, Pool};
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use super::error::full;
 use crate::agent::Agent;
+use crate::failpoint::del_step;
 use crate::store::ObjectKey;
 use crate::writer::{Committed, WriteError};
 
@@ -79,6 +81,11 @@ impl Agent {
         owner: Owner<'_>,
         eni: &SubEni,
     ) -> Result<bool, WriteError> {
+        if self.memory.is_unsettled(&eni.pool.name, eni.address) {
+            let (pod, ip) = (owner.pod, eni.address);
+            tracing::info!(%pod, %ip, "an earlier release of ours has no answer yet and may still take effect");
+            return Ok(false);
+        }
         match self.mark(owner, eni).await? {
             Mark::Ours => {}
             Mark::Foreign => return Ok(false),
@@ -88,7 +95,12 @@ impl Agent {
         let request = request(owner, eni);
         let (pod, uid, ip) = (owner.pod, owner.uid, request.ip_address);
         let pool = &eni.pool.name;
-        match provider.release(&request, Some(owner.deadline)).await {
+        self.memory.calls(pool, eni.address);
+        let called = del_step!(Unbind, provider.release(&request, Some(owner.deadline)));
+        if !called.as_ref().is_err_and(CallError::is_unsettled) {
+            self.memory.settled(pool, eni.address);
+        }
+        match called {
             Ok(()) => {
                 tracing::info!(%pod, uid, %ip, pool, "IaaS release API succeeded");
                 Ok(self.free_halves(owner, eni).await)
@@ -108,7 +120,8 @@ impl Agent {
             at: self.clock.rfc3339(),
         };
         let deadline = owner.deadline;
-        let Committed { outcome, pool } = self.change(&eni.pool.name, op, deadline).await?;
+        let marked = del_step!(Mark, self.change(&eni.pool.name, op, deadline));
+        let Committed { outcome, pool } = marked?;
         if matches!(outcome, Outcome::Marked(marked) if !marked.is_empty()) {
             return Ok(Mark::Ours);
         }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::sandbox::{Identity, Sandbox, temporary_name};
 use super::{MasterInfo, NicError, NicSpec, holder};
+use crate::failpoint::add_step;
 
 /// A namespace that just ended is taken down by a kernel worker some time after its last name and
 /// process are gone; until then its links hold their VLAN ids and nothing shows who does.
@@ -38,7 +39,7 @@ pub(super) async fn create(
     };
     let give_up = Instant::now() + UNSEEN_HOLDER_GRACE;
     loop {
-        match sandbox.host.add_vlan(&vlan).await {
+        match add_step!(Link, sandbox.host.add_vlan(&vlan)) {
             Ok(()) => break,
             Err(error) if error.is_exists() => {}
             Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => {

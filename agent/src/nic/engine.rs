@@ -5,9 +5,12 @@
 //! RTM_SETLINK renames it and sets it up. Every failure after the creation deletes it again.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use nix::errno::Errno;
 use spiderpool_api::value::{IfName, Mac};
 use spiderpool_netops::netns::{Netns, NetnsError};
 use spiderpool_netops::rtnl::{Link, LinkKind, Rtnl};
@@ -18,12 +21,15 @@ use super::{
     Attached, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget, check,
     create, layer3, parent, preflight, remove,
 };
+use crate::failpoint::add_step;
 
 /// NIC operations in the kernel. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN.
 #[derive(Debug, Clone)]
 pub struct KernelNic {
     host: Netns,
     sysctls: Sysctls,
+    /// VLAN links could be made once; a module in use does not go away.
+    vlan_links: Arc<AtomicBool>,
 }
 
 impl KernelNic {
@@ -38,7 +44,11 @@ impl KernelNic {
     /// With the parent NICs in `host`.
     #[must_use]
     pub fn over(host: Netns, sysctls: Sysctls) -> Self {
-        Self { host, sysctls }
+        Self {
+            host,
+            sysctls,
+            vlan_links: Arc::default(),
+        }
     }
 
     /// MAC of a NIC of the host; `None` when there is none of that name. Changes nothing.
@@ -69,6 +79,25 @@ impl KernelNic {
         parent::require_mac(master, &found, parent_mac)?;
         parent::effective_mtu(master, &found, mtu)?;
         Ok(found)
+    }
+
+    /// One netlink request, until it has succeeded once: `modprobe` then helps at once.
+    async fn probe_vlan_now(&self) -> Result<(), NicError> {
+        if self.vlan_links.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let host = self.open_host().await?;
+        let probed = host.probe_vlan().await;
+        host.close().await;
+        probed.map_err(|source| match source.errno() {
+            Some(Errno::EOPNOTSUPP) => NicError::NoVlanSupport { source },
+            _ => NicError::Netlink {
+                doing: "asking for VLAN links",
+                source,
+            },
+        })?;
+        self.vlan_links.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn open_host(&self) -> Result<Rtnl, NicError> {
@@ -134,7 +163,10 @@ impl KernelNic {
         mtu: u32,
     ) -> Result<Attached, NicError> {
         let failed = |doing| move |source| NicError::Netlink { doing, source };
-        layer3::harden(&self.sysctls, &sandbox.netns, &link.name).await?;
+        add_step!(
+            Sysctl,
+            layer3::harden(&self.sysctls, &sandbox.netns, &link.name)
+        )?;
         if link.mtu != mtu {
             sandbox
                 .pod
@@ -144,7 +176,7 @@ impl KernelNic {
         }
         if link.name != spec.ifname.as_str() {
             let name = spec.ifname.as_str();
-            let renamed = sandbox.pod.rename_and_up(link.ifindex, name).await;
+            let renamed = add_step!(RenameUp, sandbox.pod.rename_and_up(link.ifindex, name));
             renamed.map_err(failed("giving the link its name"))?;
             name.clone_into(&mut link.name);
         } else if !link.up {
@@ -155,13 +187,14 @@ impl KernelNic {
                 .map_err(failed("setting the link up"))?;
         }
         let passed = match spec.preflight {
-            Some(settings) => {
-                preflight::validate(&sandbox.netns, link.ifindex, spec, settings).await?
-            }
+            Some(settings) => add_step!(
+                Preflight,
+                preflight::validate(&sandbox.netns, link.ifindex, spec, settings)
+            )?,
             None => Vec::new(),
         };
         layer3::configure(&self.sysctls, &sandbox.netns, &sandbox.pod, &link, spec).await?;
-        layer3::announce(&sandbox.netns, &link, spec).await;
+        add_step!(Announce, layer3::announce(&sandbox.netns, &link, spec));
         Ok(Attached {
             mtu,
             gateway_macs: passed.iter().filter_map(|family| family.gateway).collect(),
@@ -227,6 +260,10 @@ impl NicOps for KernelNic {
         mtu: Option<u32>,
     ) -> BoxFuture<'a, Result<MasterInfo, NicError>> {
         self.check_master_now(master, parent_mac, mtu).boxed()
+    }
+
+    fn probe_vlan(&self) -> BoxFuture<'_, Result<(), NicError>> {
+        self.probe_vlan_now().boxed()
     }
 
     fn open_target<'a>(

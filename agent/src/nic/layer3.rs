@@ -9,6 +9,7 @@ use spiderpool_netops::rtnl::{Link, Route, Rtnl};
 use spiderpool_netops::sysctl::{Absent, Setting, SysctlKey, Sysctls};
 
 use super::{Family, NicAddress, NicError, NicRoute, NicSpec};
+use crate::failpoint::add_step;
 
 /// What a link gets before it is up: no IPv6 frame may leave it before the pre-flight, no router
 /// may configure it, and it must answer ARP for its own addresses only (two NICs in one subnet).
@@ -74,16 +75,14 @@ pub(super) async fn configure(
             doing: "adding an address",
             source,
         };
-        pod.add_address(link.ifindex, *address)
-            .await
-            .map_err(failed)?;
+        add_step!(Address, pod.add_address(link.ifindex, *address)).map_err(failed)?;
     }
     for route in plan_routes(&spec.addresses, &spec.routes, link.ifindex) {
         let failed = |source| NicError::Netlink {
             doing: "adding a route",
             source,
         };
-        pod.add_route(&route).await.map_err(failed)?;
+        add_step!(Route, pod.add_route(&route)).map_err(failed)?;
     }
     Ok(())
 }

@@ -46,12 +46,13 @@ const fn shape<K, V>(name: &'static str, map_type: MapType, max_entries: u32) ->
 }
 
 /// All maps.
-pub(super) const SHAPES: [Shape; 9] = [
+pub(super) const SHAPES: [Shape; 10] = [
     shape::<SubEniKey, SubEni>("SUBENI", MapType::Hash, MAX_SUBENI),
     shape::<MacKey, u32>("MACS", MapType::Hash, MAX_SUBENI),
     shape::<SubEniKey, Stats>("STATS", MapType::PerCpuHash, MAX_SUBENI),
     shape::<UnknownKey, Unknown>("UNKNOWN", MapType::LruPerCpuHash, MAX_UNKNOWN),
-    shape::<u32, Nic>("NIC", MapType::PerCpuHash, MAX_NIC),
+    shape::<u32, Nic>("NIC", MapType::PerCpuArray, MAX_NIC),
+    shape::<u32, u32>("NICS", MapType::Hash, MAX_NIC),
     shape::<(), ()>("EVENTS", MapType::RingBuf, EVENTS_BYTES),
     shape::<RateKey, u64>("RATE", MapType::LruHash, MAX_RATE),
     shape::<u32, u64>("LOST", MapType::PerCpuArray, 1),

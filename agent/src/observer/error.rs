@@ -36,6 +36,9 @@ pub enum ObserverError {
         /// What the kernel said.
         source: Box<MapError>,
     },
+    /// The observer has no room for another NIC.
+    #[error("more than {0} parent NICs; the observer counts no further one")]
+    TooManyNics(u32),
     /// Pins of all versions have other layouts.
     #[error("every pin version below {} has another layout; remove the folder", path.display())]
     Pins {

@@ -1,5 +1,6 @@
 //! The maps, typed: entries written, counters summed over the CPUs.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use aya::Ebpf;
@@ -7,7 +8,7 @@ use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuHashMap, P
 use aya::util::nr_cpus;
 use spiderpool_ebpf_common::kind::all_kinds;
 use spiderpool_ebpf_common::layout::{
-    Config, MacKey, Neighbour, Nic, Stats, SubEni, SubEniKey, Traffic, Unknown, UnknownKey,
+    Config, MAX_NIC, MacKey, Neighbour, Nic, Stats, SubEni, SubEniKey, Traffic, Unknown, UnknownKey,
 };
 
 use super::error::ObserverError;
@@ -18,7 +19,8 @@ pub(super) struct Maps {
     macs: HashMap<MapData, MacKey, u32>,
     stats: PerCpuHashMap<MapData, SubEniKey, Stats>,
     unknown: PerCpuHashMap<MapData, UnknownKey, Unknown>,
-    nic: PerCpuHashMap<MapData, u32, Nic>,
+    nic: PerCpuArray<MapData, Nic>,
+    nics: HashMap<MapData, u32, u32>,
     lost: PerCpuArray<MapData, u64>,
     config: Array<MapData, Config>,
     cpus: usize,
@@ -48,6 +50,7 @@ impl Maps {
             stats: take(ebpf, "STATS")?,
             unknown: take(ebpf, "UNKNOWN")?,
             nic: take(ebpf, "NIC")?,
+            nics: take(ebpf, "NICS")?,
             lost: take(ebpf, "LOST")?,
             config: take(ebpf, "CFG")?,
             cpus,
@@ -64,21 +67,33 @@ impl Maps {
         self.config.set(0, config, 0).map_err(failed("CFG"))
     }
 
-    /// Makes the counters of a NIC, zero, unless they are there.
-    pub(super) fn add_nic(&mut self, ifindex: u32) -> Result<(), ObserverError> {
-        match self.nic.get(&ifindex, 0) {
-            Ok(_) => Ok(()),
-            Err(MapError::KeyNotFound) => {
-                let zero = zeroed(self.cpus).map_err(io_failed("NIC"))?;
-                self.nic.insert(ifindex, zero, 0).map_err(failed("NIC"))
-            }
-            Err(error) => Err(failed("NIC")(error)),
+    /// Makes the counters of a NIC, zero, unless they are there; tells their place.
+    pub(super) fn add_nic(&mut self, ifindex: u32) -> Result<u32, ObserverError> {
+        if let Some(place) = self.place(ifindex)? {
+            return Ok(place);
+        }
+        let taken: Result<BTreeSet<u32>, _> = self.nics.iter().map(|entry| Ok(entry?.1)).collect();
+        let taken = taken.map_err(failed("NICS"))?;
+        let free = (0..MAX_NIC).find(|place| !taken.contains(place));
+        let place = free.ok_or(ObserverError::TooManyNics(MAX_NIC))?;
+        let zero = zeroed(self.cpus).map_err(io_failed("NIC"))?;
+        self.nic.set(place, zero, 0).map_err(failed("NIC"))?;
+        let written = self.nics.insert(ifindex, place, 0);
+        written.map(|()| place).map_err(failed("NICS"))
+    }
+
+    /// Where the counters of a NIC are; `None`: it has none.
+    fn place(&self, ifindex: u32) -> Result<Option<u32>, ObserverError> {
+        match self.nics.get(&ifindex, 0) {
+            Ok(place) => Ok(Some(place)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed("NICS")(error)),
         }
     }
 
     /// Removes the counters of a NIC and of the unknown VLANs on it.
     pub(super) fn remove_nic(&mut self, ifindex: u32) -> Result<(), ObserverError> {
-        gone_is_fine(self.nic.remove(&ifindex)).map_err(failed("NIC"))?;
+        gone_is_fine(self.nics.remove(&ifindex)).map_err(failed("NICS"))?;
         let stale: Vec<UnknownKey> = self
             .unknown
             .keys()
@@ -111,9 +126,11 @@ impl Maps {
     pub(super) fn put(
         &mut self,
         key: SubEniKey,
-        sub_eni: SubEni,
+        mut sub_eni: SubEni,
         counters: Counters,
     ) -> Result<(), ObserverError> {
+        let place = self.add_nic(key.ifindex)?;
+        sub_eni.nic = u16::try_from(place).map_err(|_| ObserverError::TooManyNics(MAX_NIC))?;
         let old = self.sub_eni(key)?;
         let kept = counters == Counters::Kept && self.stats.get(&key, 0).is_ok();
         if !kept {
@@ -162,11 +179,11 @@ impl Maps {
 
     /// Counters of a NIC; zero when there are none.
     pub(super) fn nic(&self, ifindex: u32) -> Result<Nic, ObserverError> {
-        match self.nic.get(&ifindex, 0) {
-            Ok(values) => Ok(values.iter().fold(Nic::default(), add_nic)),
-            Err(MapError::KeyNotFound) => Ok(Nic::default()),
-            Err(error) => Err(failed("NIC")(error)),
-        }
+        let Some(place) = self.place(ifindex)? else {
+            return Ok(Nic::default());
+        };
+        let values = self.nic.get(&place, 0).map_err(failed("NIC"))?;
+        Ok(values.iter().fold(Nic::default(), add_nic))
     }
 
     /// Counters of VLANs that no sub-ENI has.

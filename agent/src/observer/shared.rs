@@ -116,7 +116,7 @@ impl Shared {
             Err(error) => Err(ObserverError::Netns(error)),
         };
         let attached =
-            attached.and_then(|attach| loaded.maps.add_nic(target.ifindex).map(|()| attach));
+            attached.and_then(|attach| loaded.maps.add_nic(target.ifindex).map(|_| attach));
         let (attach, error) = match attached {
             Ok(attach) => {
                 tracing::info!(nic = %target.nic, attach = attach.as_str(), "the NIC is observed");

@@ -33,7 +33,7 @@ use owners::Owners;
 use pool_cache::PoolCache;
 
 pub(crate) use error::words;
-pub use start::StartError;
+pub use start::{StartError, Waits};
 
 /// The store. Dropping it ends its watches.
 pub struct KubeStore {

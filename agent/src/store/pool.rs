@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::SpiderIPPool;
@@ -10,9 +11,13 @@ use spiderpool_ipam::pool::{Pool, PoolError, PoolMeta};
 
 use super::StoreError;
 
+/// Where the text of the records is.
+const RECORDS: &str = "/status/allocatedIPs";
+
 /// One version of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolObject {
+    // Without the text of the records, unless they cannot be read.
     raw: Value,
     typed: SpiderIPPool,
     // Decisions work on this; the reason why there is none is for whoever names the pool.
@@ -26,7 +31,21 @@ impl PoolObject {
     /// [`StoreError::Malformed`] names the pool when it is no pool object at all. A pool object
     /// with impossible values is kept, see [`PoolObject::pool`].
     pub fn from_raw(raw: Value) -> Result<Self, StoreError> {
-        let typed: SpiderIPPool = match serde_json::from_value(raw.clone()) {
+        Self::typed_from(raw, None)
+    }
+
+    /// Types what the API answers to a write of `sent`: records that come back as they were sent
+    /// need not be read again, which is most of the work with a full pool.
+    ///
+    /// # Errors
+    /// As [`PoolObject::from_raw`].
+    pub fn from_answer(raw: Value, sent: &Value, records: &Records) -> Result<Self, StoreError> {
+        let same = raw.pointer(RECORDS) == sent.pointer(RECORDS);
+        Self::typed_from(raw, same.then_some(records))
+    }
+
+    fn typed_from(mut raw: Value, known: Option<&Records>) -> Result<Self, StoreError> {
+        let mut typed = match SpiderIPPool::deserialize(&raw) {
             Ok(typed) => typed,
             Err(source) => {
                 let name = raw.pointer("/metadata/name").and_then(Value::as_str);
@@ -36,24 +55,46 @@ impl PoolObject {
                 });
             }
         };
-        let status = typed.status.clone().unwrap_or_default();
-        let decoded = Pool::from_parts(&meta_of(&typed), &typed.spec, &status)
-            .map(Arc::new)
-            .map_err(Arc::new);
+        let mut status = typed.status.take().unwrap_or_default();
+        if known.is_some() {
+            status.allocated_ips = None;
+        }
+        let decoded = Pool::from_parts(&meta_of(&typed), &typed.spec, &status);
+        let decoded = decoded.map(|mut pool| {
+            if let Some(records) = known {
+                pool.records.clone_from(records);
+            }
+            Arc::new(pool)
+        });
+        // The text is the largest part by far, and the records are what it says.
+        status.allocated_ips = None;
+        if decoded.is_ok()
+            && let Some(status) = raw.get_mut("status").and_then(Value::as_object_mut)
+        {
+            status.remove("allocatedIPs");
+        }
+        typed.status = Some(status);
         Ok(Self {
             raw,
             typed,
-            decoded,
+            decoded: decoded.map_err(Arc::new),
         })
     }
 
-    /// The object as read.
+    /// The object as read. Blocks for as long as it takes to write its records.
     #[must_use]
-    pub fn raw(&self) -> &Value {
-        &self.raw
+    pub fn raw(&self) -> Value {
+        let mut object = self.raw.clone();
+        let pool = self.decoded.as_ref().ok();
+        if let Some(text) = pool.and_then(|pool| pool.records.encode())
+            && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+        {
+            status.insert("allocatedIPs".into(), text.into());
+        }
+        object
     }
 
-    /// The typed view.
+    /// The typed view, without the text of the records.
     #[must_use]
     pub fn typed(&self) -> &SpiderIPPool {
         &self.typed
@@ -151,6 +192,29 @@ mod tests {
         );
         written["status"] = raw["status"].clone();
         assert_eq!(written, raw);
+    }
+
+    #[test]
+    fn an_answer_is_read_as_what_it_says() {
+        let record = serde_json::from_value(json!({"pod": "a/b", "podUid": "u"})).unwrap();
+        let mut records = Records::default();
+        records.insert("10.0.0.9".parse().unwrap(), record);
+        let raw = json!({"metadata": {"name": "p", "resourceVersion": "7"},
+            "spec": {"subnet": "10.0.0.0/24"}, "status": {"totalIPCount": 3}});
+        let sent = PoolObject::from_raw(raw).unwrap().with_records(&records);
+        let mut answer = sent.clone();
+        answer["metadata"]["resourceVersion"] = "8".into();
+        let read = |answer: &Value| {
+            let pool = PoolObject::from_answer(answer.clone(), &sent, &records).unwrap();
+            assert_eq!(pool.raw(), *answer);
+            pool.pool().unwrap().records.clone()
+        };
+        assert_eq!(read(&answer), records);
+        // A server that changes what it is sent: what is stored counts.
+        answer["status"]["allocatedIPs"] = r#"{"10.0.0.8":{"pod":"c/d","podUid":"v"}}"#.into();
+        let stored = read(&answer);
+        assert_ne!(stored, records);
+        assert_eq!(stored.count(), 1);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use spiderpool_ipam::batch::{self, Op, Outcome};
 use spiderpool_ipam::pick::Rules;
-use spiderpool_ipam::pool::Pool;
+use spiderpool_ipam::pool::{Mode, Pool};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Answer, Committed, Member, WriteError};
 use crate::clock::Jitter;
+use crate::metrics::Metrics;
 use crate::store::{Freshness, PoolObject, Store, StoreError};
 
 /// Share of writes that met a conflict above which a batch waits for company.
@@ -25,12 +26,17 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(5);
 /// Sleep after a conflict at most, before jitter.
 const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
+/// Nothing is promised for so long after a conflict.
+const CALM: Duration = Duration::from_secs(10);
+
 /// The writer of one pool and what it has learnt about it.
 pub(super) struct Writer {
     pool: String,
     store: Arc<dyn Store>,
     jitter: Arc<Jitter>,
+    metrics: Arc<Metrics>,
     conflicts: f64,
+    last_conflict: Option<Instant>,
     write_time: Duration,
 }
 
@@ -42,12 +48,19 @@ struct Plan {
 }
 
 impl Writer {
-    pub(super) fn new(pool: String, store: Arc<dyn Store>, jitter: Arc<Jitter>) -> Self {
+    pub(super) fn new(
+        pool: String,
+        store: Arc<dyn Store>,
+        jitter: Arc<Jitter>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             pool,
             store,
             jitter,
+            metrics,
             conflicts: 0.0,
+            last_conflict: None,
             write_time: Duration::ZERO,
         }
     }
@@ -58,14 +71,16 @@ impl Writer {
         first: Member,
         waiting: &mut mpsc::UnboundedReceiver<Member>,
     ) {
-        let mut members = vec![first];
         let mut freshness = Freshness::Cached;
         let mut tries = 0;
         if self.conflicts > BUSY {
             tokio::time::sleep(self.write_time.min(MAX_LINGER)).await;
         }
+        self.count_wait(&first);
+        let mut members = vec![first];
         loop {
             while let Ok(late) = waiting.try_recv() {
+                self.count_wait(&late);
                 members.push(late);
             }
             self.drop_gone(&mut members);
@@ -76,8 +91,10 @@ impl Writer {
                 Ok(plan) => plan,
                 Err(error) => return answer_all(members, &error),
             };
-            // An old copy must not turn anybody away.
-            if freshness == Freshness::Cached && plan.batch.outcomes.iter().any(Result::is_err) {
+            // An old copy must not turn anybody away; and what needs no write has no version to
+            // be checked against: the answer to our own latest write may have been lost.
+            let settled = plan.batch.changed && plan.batch.outcomes.iter().all(Result::is_ok);
+            if freshness == Freshness::Cached && !settled {
                 freshness = Freshness::Fresh;
                 continue;
             }
@@ -85,9 +102,11 @@ impl Writer {
             if !plan.batch.changed || members.is_empty() {
                 return answer_each(members, outcomes, &stored);
             }
+            self.promise(&mut members, &outcomes, &stored);
             match self.write(&plan).await {
                 Ok(()) => return answer_each(members, outcomes, &stored),
                 Err(StoreError::Conflict(_)) => {
+                    self.count_conflict(&members);
                     for member in &members {
                         member.met_conflict.store(true, Ordering::Relaxed);
                     }
@@ -97,6 +116,38 @@ impl Writer {
                 }
                 Err(error) => return answer_all(members, &self.failed(error)),
             }
+        }
+    }
+
+    /// What is about to be written is all but sure where nobody else writes.
+    fn promise(&self, members: &mut [Member], outcomes: &[Outcome], pool: &Arc<Pool>) {
+        let calm = self.last_conflict.is_none_or(|at| at.elapsed() >= CALM);
+        for (member, outcome) in members.iter_mut().zip(outcomes) {
+            // Without calm it is dropped: nobody shall wait for it.
+            let promise = member.promise.take();
+            if let Some(promise) = promise.filter(|_| calm && pool.mode == Mode::Plain) {
+                let (outcome, pool) = (outcome.clone(), Arc::clone(pool));
+                drop(promise.send(Committed { outcome, pool }));
+            }
+        }
+    }
+
+    fn count_wait(&self, member: &Member) {
+        let waited = member.since.elapsed();
+        if member.change.op.claims() {
+            self.metrics.allocation.waited(waited);
+        } else {
+            self.metrics.release.waited(waited);
+        }
+    }
+
+    /// For each verb that the write was for.
+    fn count_conflict(&self, members: &[Member]) {
+        if members.iter().any(|member| member.change.op.claims()) {
+            self.metrics.allocation.conflict();
+        }
+        if members.iter().any(|member| !member.change.op.claims()) {
+            self.metrics.release.conflict();
         }
     }
 
@@ -161,6 +212,9 @@ impl Writer {
             .put_pool_status(&plan.read, &plan.batch.records)
             .await;
         let conflict = matches!(result, Err(StoreError::Conflict(_)));
+        if conflict {
+            self.last_conflict = Some(Instant::now());
+        }
         self.conflicts += WEIGHT * (f64::from(u8::from(conflict)) - self.conflicts);
         self.write_time = match self.write_time {
             Duration::ZERO => begun.elapsed(),

@@ -7,7 +7,12 @@ fn world(ips: &[&str]) -> (Arc<MemoryStore>, Writers, TaskTracker) {
     store.set_pool(pool_json("p", "10.0.0.0/24", ips)).unwrap();
     let tasks = TaskTracker::new();
     let jitter = Arc::new(Jitter::from_seed(3));
-    let writers = Writers::new(Arc::clone(&store) as _, jitter, tasks.clone());
+    let writers = Writers::new(
+        Arc::clone(&store) as _,
+        jitter,
+        tasks.clone(),
+        Arc::default(),
+    );
     (store, writers, tasks)
 }
 
@@ -217,4 +222,41 @@ async fn a_caller_gone_before_the_write_is_dropped() {
         .map(|(_, record)| record.pod_uid.clone())
         .collect();
     assert_eq!(owners, ["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_write_will_come_to_is_promised_unless_others_write_too() {
+    let (store, writers, _) = world(&["10.0.0.10-10.0.0.99"]);
+    store.set_delay(Duration::from_millis(10));
+    let commit = async |uid: &str| {
+        let (promise, told) = oneshot::channel();
+        let begun = Instant::now();
+        let told = async {
+            told.await
+                .ok()
+                .map(|told| (address(Ok(told)), begun.elapsed()))
+        };
+        let committed = writers.commit_promised(claim(uid), Some(promise));
+        let (committed, told) = tokio::join!(committed, told);
+        (address(committed), told)
+    };
+    let at_once = Some(("10.0.0.10".to_owned(), Duration::ZERO));
+    assert_eq!(commit("a").await, ("10.0.0.10".into(), at_once));
+    store.conflict("p", Box::new(|_| {}));
+    assert!(commit("b").await.1.is_some());
+    assert_eq!(commit("c").await, ("10.0.0.12".into(), None));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(commit("d").await.1.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_no_write_is_not_answered_from_an_old_copy() {
+    let (store, writers, _) = world(&["10.0.0.10-10.0.0.99"]);
+    let first = address(writers.commit(claim("a")).await);
+    assert_eq!(store.counts().fresh_reads, 0);
+    // The conditional write proves the copy; without one only a read does.
+    assert_eq!(address(writers.commit(claim("a")).await), first);
+    assert_eq!(store.counts().fresh_reads, 1);
+    writers.commit(release("z")).await.unwrap();
+    assert_eq!(store.counts().fresh_reads, 2);
 }

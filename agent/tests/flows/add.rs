@@ -208,3 +208,23 @@ async fn a_lost_record_is_claimed_again_or_the_nic_starts_afresh() {
         ["172.91.0.100 u-9", "172.91.0.101 u-1"]
     );
 }
+
+#[tokio::test]
+async fn a_claim_that_nobody_was_told_of_goes_when_another_pool_gives_the_address() {
+    let world = World::new();
+    world.plain_pool("p-a", "10.1.0.0/24", &["10.1.0.10-10.1.0.19"]);
+    world.plain_pool("p-b", "10.2.0.0/24", &["10.2.0.10-10.2.0.19"]);
+    world.pod("shop/web-0", "u-1");
+    // An earlier try's write was stored and its answer lost; then the pool was switched off.
+    world.set_record("p-a", "10.1.0.10", "shop/web-0", "u-1", Some("net1"));
+    world.set_record("p-a", "10.1.0.11", "shop/web-0", "u-1", Some("net2"));
+    world.set_record("p-a", "10.1.0.12", "shop/web-1", "u-2", Some("net1"));
+    let mut raw = world.store.current_pool("p-a").unwrap().raw().clone();
+    raw["spec"]["disable"] = serde_json::json!(true);
+    world.store.set_pool(raw).unwrap();
+    let request = Request::ipam("c-1", "net1", &["p-a", "p-b"]).pod("shop/web-0", "u-1");
+    let result = world.add(&request).await.unwrap();
+    assert_eq!(addresses(&result), ["10.2.0.10/24"]);
+    assert_eq!(world.records("p-a"), ["10.1.0.11 u-1", "10.1.0.12 u-2"]);
+    assert_eq!(world.records("p-b"), ["10.2.0.10 u-1"]);
+}

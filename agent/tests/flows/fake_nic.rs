@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use nix::errno::Errno;
 use spiderpool_agent::nic::{
     Attached, Family, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget,
     PreflightReport, PreflightResult,
 };
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_netops::netns::{NetnsError, NetnsId};
+use spiderpool_netops::rtnl::{Refusal, RtnlError};
 
 #[derive(Default)]
 pub(crate) struct FakeNic(Mutex<Kernel>);
@@ -30,6 +32,7 @@ struct Kernel {
     overlaps: usize,
     delay: Duration,
     panics: bool,
+    no_vlan_links: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -108,6 +111,11 @@ impl FakeNic {
 
     pub(crate) fn panic_on_attach(&self, panics: bool) {
         self.kernel().panics = panics;
+    }
+
+    /// The kernel has no 8021q.
+    pub(crate) fn refuse_vlan_links(&self, refused: bool) {
+        self.kernel().no_vlan_links = refused;
     }
 
     pub(crate) fn link(&self, path: &str, ifname: &str) -> Option<Link> {
@@ -295,6 +303,23 @@ impl NicOps for FakeNic {
                 });
             }
             Ok(info)
+        }
+        .boxed()
+    }
+
+    fn probe_vlan(&self) -> BoxFuture<'_, Result<(), NicError>> {
+        async move {
+            if !self.kernel().no_vlan_links {
+                return Ok(());
+            }
+            let source = RtnlError::Refused {
+                tried: "ask whether VLAN links can be made".into(),
+                source: Refusal {
+                    errno: Errno::EOPNOTSUPP,
+                    text: Some("Unknown device type".into()),
+                },
+            };
+            Err(NicError::NoVlanSupport { source })
         }
         .boxed()
     }

@@ -8,14 +8,19 @@
 )]
 
 mod add;
+mod ahead;
 mod cases;
 mod concurrency;
 mod del;
+mod events;
 mod fake_nic;
+mod http;
+mod metrics;
 mod provider;
 mod provider_failures;
 mod provider_release;
 mod refusals;
 mod server;
+mod trace;
 mod verbs;
 mod world;

@@ -143,7 +143,7 @@ async fn b22_every_failure_gives_the_claim_back_and_the_next_try_is_clean() {
             (world.nic.link_count(), world.endpoint_uid("shop/web-0")),
             (0, None)
         );
-        let [event] = world.store.events().try_into().unwrap();
+        let [event] = world.events().await.try_into().unwrap();
         assert!(event.message.contains(part), "{event:?}");
         assert_eq!(
             (event.reason, event.uid.as_str()),
@@ -172,7 +172,7 @@ async fn b22_five_failures_leave_nothing_and_say_so_once() {
     world.add(&add(5)).await.unwrap();
     assert_eq!(world.records("g-1"), ["10.72.0.10 u-1"]);
     assert_eq!(cloud.fake.allocated().len(), 6);
-    assert_eq!(world.store.events().len(), 1);
+    assert_eq!(world.events().await.len(), 1);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spiderpool_agent::spool::Replay;
 use spiderpool_agent::store::memory::pool_json;
 
 use crate::provider::{Cloud, global, request, world};
@@ -83,7 +84,7 @@ async fn b25_what_the_provider_refuses_stays_claimed_and_is_tried_again() {
             1 => assert_eq!(addresses(&got.unwrap()), ["172.91.0.101/24"]),
             _ => assert!(got.unwrap_err().details.contains("used out")),
         }
-        world.agent.retry_releases().await;
+        world.agent.replay_spool().await;
     }
     assert_eq!(cloud.fake.released().len(), 3);
     assert!(
@@ -95,7 +96,58 @@ async fn b25_what_the_provider_refuses_stays_claimed_and_is_tried_again() {
     );
     assert_eq!(world.records(POOL), ["172.91.0.101 u-11"]);
     assert_eq!(world.endpoint_uid("shop/web-0"), None);
-    world.agent.retry_releases().await;
+    world.agent.replay_spool().await;
+    assert_eq!(cloud.fake.released().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_provider_refuses_outlives_the_agent() {
+    let (mut world, cloud) = attached().await;
+    cloud.fake.fail_release(503);
+    cloud.fake.fail_release(503);
+    world.del(&request()).await.unwrap();
+    assert!(world.files().is_empty(), "the link is gone");
+    world.restart();
+    // Two minutes belong to a call of the dead agent that may be under way. (Here both have one
+    // process id and one clock, so the mark is given another name.)
+    for (at, calls) in [("1969-12-31T23:58:01Z", 1), ("1969-12-31T23:58:00Z", 2)] {
+        mark(&world, "172.91.0.100", "the agent before", at);
+        assert_eq!(world.agent.replay_spool().await.kept, 1);
+        assert_eq!(cloud.fake.released().len(), calls);
+    }
+    assert_eq!(world.agent.replay_spool().await.done, 1);
+    assert_eq!(cloud.fake.released().len(), 3);
+    assert!(world.records(POOL).is_empty());
+    assert_eq!(world.endpoint_uid("shop/web-0"), None);
+    assert_eq!(world.agent.replay_spool().await, Replay::default());
+}
+
+#[tokio::test]
+async fn a_del_that_succeeds_leaves_nothing_that_waits() {
+    let (world, cloud) = attached().await;
+    cloud.fake.fail_release(503);
+    world.del(&request()).await.unwrap();
+    world.del(&request()).await.unwrap();
+    assert_eq!(cloud.fake.released().len(), 2);
+    assert!(world.records(POOL).is_empty());
+    assert_eq!(world.agent.replay_spool().await, Replay::default());
+}
+
+/// A container that comes again under its id (cnitool names it by its namespace).
+#[tokio::test]
+async fn an_add_waits_for_the_release_of_its_own_older_del() {
+    let (world, cloud) = attached().await;
+    cloud.fake.fail_release(503);
+    cloud.fake.fail_release(503);
+    world.del(&request()).await.unwrap();
+    world.pod("shop/web-0", "u-2");
+    let add = Request::eni("c-1", "/ns/a", "net1").pod("shop/web-0", "u-2");
+    let failure = world.add(&add).await.unwrap_err();
+    assert_eq!(failure.code.number(), 11);
+    assert!(failure.msg.contains("older DEL"), "{failure:?}");
+    let result = world.add(&add).await.unwrap();
+    assert_eq!(addresses(&result), ["172.91.0.100/24"]);
+    assert_eq!(world.records(POOL), ["172.91.0.100 u-2"]);
     assert_eq!(cloud.fake.released().len(), 3);
 }
 
@@ -166,7 +218,7 @@ async fn one_nic_that_stays_does_not_hold_the_others() {
     assert_eq!(world.records(POOL).len(), 1);
     assert!(world.records("g").is_empty());
     assert!(world.endpoint_uid("shop/web-0").is_some());
-    world.agent.retry_releases().await;
+    world.agent.replay_spool().await;
     assert!(world.records(POOL).is_empty());
     assert_eq!(cloud.fake.released().len(), 3);
 }
@@ -271,4 +323,22 @@ async fn a_pool_that_is_gone_costs_one_call_and_no_more() {
         ("n1", POOL)
     );
     assert_eq!(world.endpoint_uid("shop/web-0"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_is_not_overtaken_by_another() {
+    let (world, cloud) = attached().await;
+    cloud.fake.fail_release(504);
+    for _ in 0..3 {
+        world.del(&request()).await.unwrap();
+        world.agent.replay_spool().await;
+        tokio::time::advance(Duration::from_secs(39)).await;
+    }
+    // The gateway gave up, the provider may not have: it could take the address from its next Pod.
+    assert_eq!(cloud.fake.released().len(), 1);
+    assert_eq!(world.records(POOL), ["172.91.0.100 u-1"]);
+    tokio::time::advance(Duration::from_secs(3)).await;
+    world.agent.replay_spool().await;
+    assert_eq!(cloud.fake.released().len(), 2);
+    assert!(world.records(POOL).is_empty());
 }

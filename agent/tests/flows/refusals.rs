@@ -326,9 +326,9 @@ async fn the_fifth_failure_gives_the_address_up_for_a_while() {
         );
         assert_eq!(world.records("p4").len(), usize::from(round < 5), "{round}");
     }
-    let events = world.store.events();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0].reason, "SubENIValidationFailed");
+    let events = world.events().await;
+    let reasons: Vec<&str> = events.iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["SubENIAttachFailed", "SubENIValidationFailed"]);
     let endpoint = world.store.current_endpoint(&object_key("shop/web-0"));
     assert!(endpoint.unwrap().status.current.ips.is_empty());
     let result = world.add(&request()).await.unwrap();
@@ -344,7 +344,7 @@ async fn lower_classes_are_ignored_with_an_event() {
         .add(&request().pools("ipv4", &["p", "p4"]))
         .await
         .unwrap();
-    let events = world.store.events();
+    let events = world.events().await;
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].reason, "IPPoolCandidateIgnored");
     assert!(world.records("p").is_empty());

@@ -55,7 +55,7 @@ impl Server {
     }
 }
 
-async fn exchange(path: &Path, text: &str) -> String {
+pub(crate) async fn exchange(path: &Path, text: &str) -> String {
     let mut stream = UnixStream::connect(path).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();

@@ -126,6 +126,14 @@ async fn status_says_50_without_the_api_and_51_without_the_master() {
     let request = Request::eni("", "", "");
     assert_eq!(status(request.clone()).await, 0);
     assert_eq!(status(request.clone().conf("cniVersion", "1.0.0")).await, 1);
+    world.nic.refuse_vlan_links(true);
+    let failure = world.call(request.build("STATUS")).await.unwrap_err();
+    assert_eq!(failure.code.number(), 50);
+    assert!(failure.msg.contains("modprobe 8021q"), "{failure:?}");
+    // The IPAM plugin alone needs none.
+    let ipam = Request::ipam("", "", &[]).conf("cniVersion", "1.1.0");
+    assert_eq!(status(ipam).await, 0);
+    world.nic.refuse_vlan_links(false);
     world.store.set_outage(true);
     assert_eq!(status(request.clone()).await, 50);
     world.nic.remove_master("eth1");

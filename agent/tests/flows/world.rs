@@ -11,7 +11,7 @@ use spiderpool_agent::flow::error::Failure;
 use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
 use spiderpool_agent::store::memory::{MemoryStore, pool_json};
-use spiderpool_agent::store::{ObjectKey, PodObject};
+use spiderpool_agent::store::{ObjectKey, PodEvent, PodObject};
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniResult;
 use spiderpool_iaas::provider::Provider;
@@ -168,6 +168,14 @@ impl World {
     pub(crate) fn endpoint_uid(&self, key: &str) -> Option<String> {
         let object = self.store.current_endpoint(&object_key(key))?;
         Some(object.status.current.uid)
+    }
+
+    /// Events so far. They are written beside the calls: whoever is ready runs first.
+    pub(crate) async fn events(&self) -> Vec<PodEvent> {
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        self.store.events()
     }
 
     /// File names in the attachments folder.

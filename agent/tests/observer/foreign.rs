@@ -1,10 +1,9 @@
 //! Others' programs on the NIC are left alone, and ours is there once a direction, whatever
 //! happens to the agent (case B36).
 
-use aya::maps::{PerCpuHashMap, PerCpuValues};
+use aya::maps::{HashMap, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, TcAttachOptions, TcHandle};
 use aya::programs::{SchedClassifier, TcAttachType};
-use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 use spiderpool_agent::observer::{KernelObserver, ObserverOps};
 use spiderpool_api::observer_v1::{Attach, ObserverReport};
@@ -28,7 +27,6 @@ const HOOKS: [(&str, TcAttachType); 2] = [
 /// Somebody else's counter: filters of both directions, with maps of their own.
 struct Foreign {
     ebpf: Ebpf,
-    ifindex: u32,
 }
 
 impl Foreign {
@@ -51,18 +49,15 @@ impl Foreign {
             ebpf
         });
         let mut ebpf = attached.unwrap();
-        let mut counters: PerCpuHashMap<_, u32, Nic> =
-            ebpf.map_mut("NIC").unwrap().try_into().unwrap();
-        let zero = PerCpuValues::try_from(vec![Nic::default(); nr_cpus().unwrap()]).unwrap();
-        counters.insert(ifindex, zero, 0).unwrap();
-        Self { ebpf, ifindex }
+        let mut places: HashMap<_, u32, u32> = ebpf.map_mut("NICS").unwrap().try_into().unwrap();
+        places.insert(ifindex, 0, 0).unwrap();
+        Self { ebpf }
     }
 
     /// Frames received and sent.
     fn seen(&self) -> (u64, u64) {
-        let counters: PerCpuHashMap<_, u32, Nic> =
-            self.ebpf.map("NIC").unwrap().try_into().unwrap();
-        let values = counters.get(&self.ifindex, 0).unwrap();
+        let counters: PerCpuArray<_, Nic> = self.ebpf.map("NIC").unwrap().try_into().unwrap();
+        let values = counters.get(&0, 0).unwrap();
         let frames = |of: fn(&Nic) -> [Traffic; 2]| -> u64 {
             values
                 .iter()

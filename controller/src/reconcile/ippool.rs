@@ -16,6 +16,8 @@ use spiderpool_api::names;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::bounded;
+
 /// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
 const WATCH_SECONDS: u32 = 200;
 /// Between two tries of a pool that could not be brought in line.
@@ -46,6 +48,7 @@ enum Change {
 
 /// Follows all pools until told to stop.
 pub async fn run(client: Client, stop: CancellationToken) {
+    let client = bounded(client);
     let pools: Api<SpiderIPPool> = Api::all(client.clone());
     let watched: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client);
     loop {

@@ -100,6 +100,9 @@ pub struct NetConf {
     pub match_master_subnet: bool,
     /// Keys of `eni-vlan`; `None` for the IPAM plugin.
     pub eni: Option<EniConf>,
+    /// Parent NIC of a sub-ENI whose link somebody else makes: the IPAM plugin was called by
+    /// another implementation of `eni-vlan`.
+    pub delegated_master: Option<IfName>,
     /// `dns`, passed through.
     pub dns: Value,
     /// `prevResult`.
@@ -167,9 +170,13 @@ impl NetConf {
         let top = Fields::new("", conf.as_object().ok_or(ConfError::NotAnObject)?);
         let empty = Map::new();
         let ipam = Fields::new("ipam.", top.object("ipam")?.unwrap_or(&empty));
-        let eni = match plugin {
-            Plugin::EniVlan => Some(EniConf::parse(&top, &ipam)?),
-            Plugin::Spiderpool => None,
+        let (eni, delegated_master) = match plugin {
+            Plugin::EniVlan => (Some(EniConf::parse(&top, &ipam)?), None),
+            // The runtime, or the main plugin that delegates, hands over its own configuration.
+            Plugin::Spiderpool if top.text("type")? == Some(names::PLUGIN_ENI_VLAN) => {
+                (None, Some(master(&top)?))
+            }
+            Plugin::Spiderpool => (None, None),
         };
         Ok(Self {
             cni_version,
@@ -179,6 +186,7 @@ impl NetConf {
             clean_gateway: ipam.flag("clean_gateway")?,
             match_master_subnet: ipam.flag("match_master_subnet")?,
             eni,
+            delegated_master,
             dns: top
                 .get("dns")
                 .cloned()
@@ -186,6 +194,13 @@ impl NetConf {
             prev_result: prev_result(&top)?,
             valid_attachments: valid_attachments(&top)?,
         })
+    }
+
+    /// The parent NIC of a sub-ENI, whoever makes its link; `None`: the NIC is no sub-ENI.
+    #[must_use]
+    pub fn sub_eni_master(&self) -> Option<&IfName> {
+        let own = self.eni.as_ref().map(|eni| &eni.master);
+        own.or(self.delegated_master.as_ref())
     }
 }
 
@@ -214,12 +229,7 @@ impl EniConf {
                 ));
             }
         }
-        let master = match top.text("master")? {
-            None | Some("") => return Err(top.value("master", "the parent NIC is required")),
-            Some(name) => name
-                .parse()
-                .map_err(|error: ValueError| top.value("master", &error.to_string()))?,
-        };
+        let master = master(top)?;
         let mtu = match top.number("mtu")?.unwrap_or(0) {
             0 => None,
             bytes => Some(top.in_range("mtu", bytes, 0, MAX_MTU)?),
@@ -260,6 +270,15 @@ impl Validation {
             ));
         }
         Ok(validation)
+    }
+}
+
+fn master(top: &Fields<'_>) -> Result<IfName, ConfError> {
+    match top.text("master")? {
+        None | Some("") => Err(top.value("master", "the parent NIC is required")),
+        Some(name) => name
+            .parse()
+            .map_err(|error: ValueError| top.value("master", &error.to_string())),
     }
 }
 
@@ -366,6 +385,22 @@ mod tests {
                 timeout_ms: 500
             })
         );
+    }
+
+    /// The IPAM plugin of another `eni-vlan` sees that one's configuration (spec dataplane 4.2).
+    #[test]
+    fn an_address_is_for_a_sub_eni_by_the_type_of_the_main_plugin() {
+        let conf = |kind: &str, master: &str| {
+            let conf = json!({"cniVersion": "1.0.0", "type": kind, "master": master, "ipam": {"type": "spiderpool"}});
+            NetConf::parse(Plugin::Spiderpool, &conf)
+        };
+        let delegated = conf("eni-vlan", "eth1").unwrap();
+        assert_eq!(delegated.sub_eni_master().unwrap().as_str(), "eth1");
+        assert_eq!(delegated.eni, None);
+        assert_eq!(conf("macvlan", "eth1").unwrap().sub_eni_master(), None);
+        assert_eq!(conf("eni-vlan", "").unwrap_err().code(), CniCode::Config);
+        let own = eni(json!({})).unwrap();
+        assert_eq!(own.sub_eni_master().unwrap().as_str(), "eth1");
     }
 
     #[test]

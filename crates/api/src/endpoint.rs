@@ -50,6 +50,7 @@ pub struct EndpointNic {
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "ipv6Pool")]
     pub ipv6_pool: Option<String>,
     /// VLAN id on the parent NIC, 0 = none.
+    #[cfg_attr(feature = "crd", schemars(range(min = 0, max = 4094)))]
     #[serde(default)]
     pub vlan: i64,
     /// Gateway of `ipv4`.

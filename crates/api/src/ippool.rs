@@ -99,6 +99,7 @@ pub struct Route {
 #[serde(rename_all = "camelCase")]
 pub struct SpiderIPPoolSpec {
     /// 4 or 6; filled in from `subnet`, immutable.
+    #[cfg_attr(feature = "crd", schemars(extend("enum" = [4, 6])))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_version: Option<i64>,
     /// Canonical CIDR, immutable.
@@ -158,6 +159,7 @@ pub struct IpPoolStatus {
     )]
     pub allocated_ips: Option<String>,
     /// Number of records.
+    #[cfg_attr(feature = "crd", schemars(range(min = 0)))]
     #[serde(
         default,
         rename = "allocatedIPCount",
@@ -165,6 +167,7 @@ pub struct IpPoolStatus {
     )]
     pub allocated_ip_count: Option<i64>,
     /// Number of usable addresses, capped at 2^63 - 1. Written by the controller.
+    #[cfg_attr(feature = "crd", schemars(range(min = 0)))]
     #[serde(
         default,
         rename = "totalIPCount",
@@ -201,6 +204,7 @@ pub struct IpMetaData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Addresses with an entry; informational.
+    #[cfg_attr(feature = "crd", schemars(range(min = 0)))]
     #[serde(
         default,
         rename = "readyIPCount",
@@ -208,6 +212,7 @@ pub struct IpMetaData {
     )]
     pub ready_ip_count: Option<i64>,
     /// Addresses without one; informational.
+    #[cfg_attr(feature = "crd", schemars(range(min = 0)))]
     #[serde(
         default,
         rename = "unreadyIPCount",

@@ -10,6 +10,8 @@ pub mod agent_v1;
 pub mod allocation;
 pub mod cni;
 pub mod cni_conf;
+#[cfg(feature = "crd")]
+pub mod crd;
 pub mod endpoint;
 pub mod ip_meta;
 pub mod ippool;
@@ -18,4 +20,5 @@ pub mod observer_v1;
 pub mod provider;
 pub mod reserved_ip;
 pub mod selector;
+pub mod trace_v1;
 pub mod value;

@@ -34,6 +34,10 @@ pub const POD_IPPOOLS: &str = "ipam.spidernet.io/ippools";
 pub const POD_SUBNET: &str = "ipam.spidernet.io/subnet";
 /// Pod annotation: automatic pools of several NICs.
 pub const POD_SUBNETS: &str = "ipam.spidernet.io/subnets";
+/// Pod annotation: size of an automatic pool, `3` or `+2`.
+pub const POD_IPPOOL_IP_NUMBER: &str = "ipam.spidernet.io/ippool-ip-number";
+/// Pod annotation and label of automatic pools: whether the pool goes with its application.
+pub const POD_IPPOOL_RECLAIM: &str = "ipam.spidernet.io/ippool-reclaim";
 /// Pod annotation: extra routes.
 pub const POD_ROUTES: &str = "ipam.spidernet.io/routes";
 /// Namespace annotation: default IPv4 pools.
@@ -44,6 +48,8 @@ pub const NAMESPACE_IPV6_POOLS: &str = "ipam.spidernet.io/default-ipv6-ippool";
 pub const POD_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Pod annotation of Multus: the network of `eth0`.
 pub const POD_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+/// Annotation of a `virt-launcher` Pod that is the target of a live migration.
+pub const KUBEVIRT_MIGRATION_JOB: &str = "kubevirt.io/migrationJobName";
 /// Prefix of the keys by which an automatic pool's `podAffinity` names its application.
 pub const APP_KEY_PREFIX: &str = "ipam.spidernet.io/app-";
 /// Prefix of the labels that mark an automatic pool's application.

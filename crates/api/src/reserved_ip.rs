@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct SpiderReservedIPSpec {
     /// 4 or 6; filled in from the first range, immutable.
+    #[cfg_attr(feature = "crd", schemars(extend("enum" = [4, 6])))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_version: Option<i64>,
     /// Addresses and ranges `a` or `a-b`.

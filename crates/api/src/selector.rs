@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// `LabelSelector` of apimachinery meta/v1: all parts must hold; an empty one matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "crd", schemars(extend("x-kubernetes-map-type" = "atomic")))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Labels that must have exactly these values.

@@ -2,14 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kube::CustomResourceExt;
-use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
-use schemars::generate::SchemaSettings;
-use schemars::transform::AddNullable;
-use serde_json::{Value, json};
-use spiderpool_api::endpoint::EndpointStatus;
-use spiderpool_api::ippool::SpiderIPPool;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
+use serde_json::Value;
+use spiderpool_api::crd;
 
 use crate::kinds;
 
@@ -18,48 +12,24 @@ pub(crate) type Schemas = BTreeMap<&'static str, Value>;
 
 /// Schemas of the kinds that have a type.
 pub(crate) fn built_in() -> Schemas {
-    let mut schemas = Schemas::from([("SpiderEndpoint", endpoint())]);
-    schemas.extend(of::<SpiderIPPool>());
-    schemas.extend(of::<SpiderReservedIP>());
-    schemas
-}
-
-/// An endpoint has a status and no spec, which the custom resource derive cannot express.
-fn endpoint() -> Value {
-    // the transforms of the derive, so that all kinds are checked alike
-    let settings = SchemaSettings::openapi3()
-        .with(|settings| settings.inline_subschemas = true)
-        .with_transform(AddNullable::default())
-        .with_transform(StructuralSchemaRewriter)
-        .with_transform(OptionalEnum);
-    let status = settings
-        .into_generator()
-        .into_root_schema_for::<EndpointStatus>();
-    json!({"type": "object", "properties": {"status": status.to_value()}})
-}
-
-fn of<K: CustomResourceExt + kube::Resource<DynamicType = ()>>() -> Option<(&'static str, Value)> {
-    let crd = K::crd();
-    let kind = kinds::by_kind(&crd.spec.names.kind)?;
-    let schema = crd
-        .spec
-        .versions
-        .into_iter()
-        .next()?
-        .schema?
-        .open_api_v3_schema?;
-    Some((kind.kind, serde_json::to_value(schema).ok()?))
+    let schemas = crd::all().into_iter().filter_map(|crd| {
+        let kind = kinds::by_kind(&crd.spec.names.kind)?;
+        let version = crd.spec.versions.into_iter().next()?;
+        let schema = version.schema?.open_api_v3_schema?;
+        Some((kind.kind, serde_json::to_value(schema).ok()?))
+    });
+    schemas.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// The static table and the types must say the same of every kind.
     #[test]
     fn kinds_agree_with_their_types() {
-        let crds = [SpiderIPPool::crd(), SpiderReservedIP::crd()];
-        for crd in crds {
+        for crd in crd::all() {
             let (names, version) = (&crd.spec.names, &crd.spec.versions[0]);
             let kind = kinds::by_kind(&names.kind).unwrap();
             assert_eq!(
@@ -99,6 +69,14 @@ mod tests {
                 .collect();
             assert_eq!(ours, typed, "{}", kind.kind);
             assert!(built_in().contains_key(kind.kind));
+            let selectable = version.selectable_fields.iter().flatten();
+            let selectable: Vec<_> = selectable.map(|field| field.json_path.as_str()).collect();
+            let labels: Vec<_> = kind
+                .fields
+                .iter()
+                .map(|f| format!(".{}", f.label))
+                .collect();
+            assert_eq!(labels, selectable, "{}", kind.kind);
         }
     }
 

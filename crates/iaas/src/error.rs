@@ -100,6 +100,19 @@ impl CallError {
         }
     }
 
+    /// Whether the provider, or somebody on the way to it, may still be at work on the call.
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => source.is_after_sending(),
+            Self::ParentExpired { sent, .. } => *sent,
+            Self::TooSlow { .. } => true,
+            // Those two are a gateway's own words.
+            Self::Status { status, .. } => matches!(status, 502 | 504),
+            Self::Unreadable { .. } | Self::Answer(_) => false,
+        }
+    }
+
     /// Label `reason` of the allocation metric: one for all kinds.
     #[must_use]
     pub const fn allocation_reason(&self) -> &'static str {
@@ -146,12 +159,16 @@ pub enum TransportError {
         source: CaError,
     },
     /// Certificate not accepted, no common version, connection cut.
-    #[error("cannot set up TLS with provider {provider} as {server_name}")]
+    #[error(
+        "cannot set up TLS with provider {provider} as {server_name}, verified by {verified_by}"
+    )]
     Tls {
         /// Its URL.
         provider: String,
         /// The name its certificate has to carry.
         server_name: String,
+        /// What its certificate has to be issued by.
+        verified_by: String,
         /// What the TLS library said.
         source: io::Error,
     },
@@ -174,6 +191,21 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// Whether the request may have arrived.
+    const fn is_after_sending(&self) -> bool {
+        match self {
+            #[cfg(feature = "client")]
+            Self::Http { .. } => true,
+            Self::Connect { .. }
+            | Self::CaFile { .. }
+            | Self::Ca { .. }
+            | Self::Tls { .. }
+            | Self::Request { .. } => false,
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -188,6 +220,37 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_without_an_answer_may_still_be_at_work() {
+        let op = Op::Release;
+        let status = |status| CallError::Status {
+            op,
+            status,
+            body: String::new(),
+        };
+        let timeout = GoDuration::from_secs(50);
+        let refused = TransportError::Connect {
+            provider: "p".into(),
+            source: io::Error::from(io::ErrorKind::ConnectionRefused),
+        };
+        let settled = [
+            status(503),
+            status(409),
+            CallError::ParentExpired { op, sent: false },
+            CallError::Transport {
+                op,
+                source: refused,
+            },
+        ];
+        assert!(settled.iter().all(|error| !error.is_unsettled()));
+        let unsettled = [
+            status(504),
+            CallError::ParentExpired { op, sent: true },
+            CallError::TooSlow { op, timeout },
+        ];
+        assert!(unsettled.iter().all(CallError::is_unsettled));
+    }
 
     /// Each kind's text and label, for both calls, as spec iaas sections 6 and 10 print them.
     #[test]

@@ -14,6 +14,8 @@ use crate::pick::{
 };
 use crate::pool::Pool;
 
+mod adopt;
+
 /// Age in seconds after which another actor may take a release marker over.
 pub const TAKEOVER_SECONDS: i64 = 120;
 
@@ -35,6 +37,17 @@ pub enum Op {
         who: Claimant,
         /// The partner address.
         address: IpAddr,
+    },
+    /// An address of an identity that outlives its Pods (spec ipam 1.3, static retrieve): the record
+    /// of an earlier Pod under the same key becomes this one's; a lost record is claimed again.
+    /// Another address that the NIC holds in this pool goes.
+    Adopt {
+        /// Who asks; an empty NIC keeps what the record says.
+        who: Claimant,
+        /// The address.
+        address: IpAddr,
+        /// The IPv6 side of a pair: as [`Op::ClaimHalf`].
+        half: bool,
     },
     /// Marks records of a Pod UID as being released (spec iaas section 8): until they are freed or
     /// the mark is old, nobody else tells the provider, and nobody gets the addresses.
@@ -67,7 +80,10 @@ impl Op {
     /// Whether an address is wanted, not given back.
     #[must_use]
     pub const fn claims(&self) -> bool {
-        matches!(self, Self::Claim { .. } | Self::ClaimHalf { .. })
+        matches!(
+            self,
+            Self::Claim { .. } | Self::ClaimHalf { .. } | Self::Adopt { .. }
+        )
     }
 }
 
@@ -133,10 +149,8 @@ impl Table<'_> {
                 let chosen = self.exact(who, *address)?;
                 Ok(self.write(who, chosen))
             }
-            Op::ClaimHalf { who, address } => {
-                let chosen = half(&self.pool, who, self.rules, *address)?;
-                Ok(self.write(who, chosen))
-            }
+            Op::ClaimHalf { who, address } => self.half(who, *address),
+            Op::Adopt { who, address, half } => self.adopt(who, *address, *half),
             Op::Mark {
                 uid,
                 addresses,
@@ -184,13 +198,21 @@ impl Table<'_> {
         direct(&self.pool, who, self.rules, address, Vec::new())
     }
 
+    fn half(&mut self, who: &Claimant, address: IpAddr) -> Result<Outcome, PickError> {
+        free_or_own(&self.pool, who, self.rules, address)?;
+        let mut stale = own_addresses(&self.pool, who);
+        stale.retain(|other| *other != address);
+        let chosen = direct(&self.pool, who, self.rules, address, stale)?;
+        Ok(self.write(who, chosen))
+    }
+
     fn write(&mut self, who: &Claimant, chosen: Pick) -> Outcome {
         self.remove(&chosen.stale);
         if chosen.kind == PickKind::New {
             let record = Record {
                 pod: who.pod.clone(),
                 pod_uid: who.uid.clone(),
-                nic: Some(who.nic.clone()),
+                nic: Some(who.nic.clone()).filter(|nic| !nic.is_empty()),
                 releasing: None,
                 extra: Map::new(),
             };
@@ -262,7 +284,7 @@ impl Table<'_> {
 }
 
 /// Whether a mark that is there makes way for `new`.
-fn gives_way(there: &Releasing, new: &Releasing) -> bool {
+pub(crate) fn gives_way(there: &Releasing, new: &Releasing) -> bool {
     if there.by == new.by {
         return true;
     }
@@ -271,13 +293,6 @@ fn gives_way(there: &Releasing, new: &Releasing) -> bool {
         return true;
     };
     now.duration_since(then).as_secs() >= TAKEOVER_SECONDS
-}
-
-fn half(pool: &Pool, who: &Claimant, rules: &Rules, address: IpAddr) -> Result<Pick, PickError> {
-    free_or_own(pool, who, rules, address)?;
-    let mut stale = own_addresses(pool, who);
-    stale.retain(|other| *other != address);
-    direct(pool, who, rules, address, stale)
 }
 
 /// Whether the address has no record in anybody's way and may get one.

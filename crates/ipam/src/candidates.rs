@@ -14,12 +14,18 @@ use crate::pool::Pool;
 use crate::range::Family;
 
 mod class;
+mod explain;
 mod filter;
 mod level;
 mod order;
+mod reason;
 
 pub use class::{Class, Dropped, EVENT_CANDIDATE_IGNORED};
+pub use explain::{ExplainedFamily, ExplainedNic, Explanation, explain};
 pub use level::Level;
+pub use reason::{Reason, Refusal};
+
+pub(crate) use level::{PoolNames, pool_names};
 
 /// What the CNI call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,21 +72,6 @@ pub struct Candidate {
     pub pool: Arc<Pool>,
     /// The IPv6 side, where `pool` is the IPv4 side of a pair and pairs are in use.
     pub sibling: Option<Arc<Pool>>,
-}
-
-/// A pool that may not, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Pool name.
-    pub pool: String,
-    /// Reads on after the name.
-    pub reason: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IPPool {} {}", self.pool, self.reason)
-    }
 }
 
 /// Pools of one family of one NIC, to be tried in order.
@@ -235,13 +226,23 @@ impl SelectError {
 /// # Errors
 /// [`SelectError`]; no address was looked at.
 pub fn select(snapshot: &Snapshot, request: &Request) -> Result<Selection, SelectError> {
+    let selection = survey(snapshot, request)?;
+    let unserved = unserved(&selection);
+    if unserved.is_empty() {
+        Ok(selection)
+    } else {
+        Err(SelectError::Refused(unserved))
+    }
+}
+
+/// The same with the families that no pool serves, their candidates empty.
+fn survey(snapshot: &Snapshot, request: &Request) -> Result<Selection, SelectError> {
     let named = level::preliminary(snapshot, request)?;
     let mut selection = Selection {
         level: named.level,
         nics: Vec::new(),
         dropped: Vec::new(),
     };
-    let mut unserved = Vec::new();
     for wanted in named.nics {
         let classed = class::exclusive(snapshot, wanted);
         selection.dropped.extend(classed.dropped.iter().cloned());
@@ -257,14 +258,6 @@ pub fn select(snapshot: &Snapshot, request: &Request) -> Result<Selection, Selec
                     }),
                 }
             }
-            if candidates.is_empty() {
-                unserved.push(Unserved {
-                    nic: classed.nic.clone(),
-                    family,
-                    refusals,
-                });
-                continue;
-            }
             order::sort(&mut candidates);
             families.push(FamilyCandidates {
                 family,
@@ -278,11 +271,22 @@ pub fn select(snapshot: &Snapshot, request: &Request) -> Result<Selection, Selec
             families,
         });
     }
-    if unserved.is_empty() {
-        Ok(selection)
-    } else {
-        Err(SelectError::Refused(unserved))
-    }
+    Ok(selection)
+}
+
+fn unserved(selection: &Selection) -> Vec<Unserved> {
+    let of_nic = |nic: &NicCandidates| {
+        let empty = nic.families.iter();
+        let empty = empty.filter(|family| family.candidates.is_empty());
+        empty
+            .map(|family| Unserved {
+                nic: nic.nic.clone(),
+                family: family.family,
+                refusals: family.refusals.clone(),
+            })
+            .collect::<Vec<_>>()
+    };
+    selection.nics.iter().flat_map(of_nic).collect()
 }
 
 #[cfg(test)]

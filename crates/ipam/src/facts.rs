@@ -8,6 +8,7 @@ use spiderpool_api::endpoint::EndpointStatus;
 
 use crate::pool::Pool;
 use crate::range_set::RangeSet;
+use crate::sticky::{Sticky, Switches};
 
 /// Labels or annotations.
 pub type Texts = BTreeMap<String, String>;
@@ -51,7 +52,8 @@ pub struct Owner {
 }
 
 impl PodFacts {
-    /// `namespace/name`: key of records and endpoint.
+    /// `namespace/name` of the object; records of a machine have another key
+    /// ([`Snapshot::record_key`]).
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -91,6 +93,27 @@ pub struct NamespaceFacts {
     pub annotations: Texts,
 }
 
+/// Addresses of the host NIC behind the NIC being added: of the physical function, where it is a
+/// virtual function. Read in the Pod's namespace and on the host; asked only by `match_master_subnet`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Master {
+    /// Not found out, and why; reads on after "the master's addresses are not known: ".
+    Unknown(String),
+    /// The host NIC with all its addresses.
+    Known {
+        /// Its name.
+        name: String,
+        /// Its addresses, without prefixes.
+        addresses: Vec<std::net::IpAddr>,
+    },
+}
+
+impl Default for Master {
+    fn default() -> Self {
+        Self::Unknown("nobody looked them up".to_owned())
+    }
+}
+
 /// Everything an ADD is decided from.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -108,8 +131,12 @@ pub struct Snapshot {
     pub reserved_v4: RangeSet,
     /// The same for IPv6.
     pub reserved_v6: RangeSet,
-    /// The Pod's endpoint, if any.
+    /// The endpoint of [`Snapshot::endpoint_name`], if any.
     pub endpoint: Option<EndpointStatus>,
+    /// Which identities outlive their Pods.
+    pub switches: Switches,
+    /// Host NIC behind the NIC being added.
+    pub master: Master,
     /// IPv4 is in use in this cluster.
     pub enable_ipv4: bool,
     /// IPv6 is in use in this cluster.
@@ -121,6 +148,24 @@ impl Snapshot {
     #[must_use]
     pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// The identity that keeps the Pod's addresses beyond its life.
+    #[must_use]
+    pub fn identity(&self) -> Option<Sticky> {
+        self.switches.of_owner(&self.pod.owner)
+    }
+
+    /// Name of the Pod's endpoint: its own, or its machine's.
+    #[must_use]
+    pub fn endpoint_name(&self) -> &str {
+        self.switches.name_of(&self.pod)
+    }
+
+    /// Key of the Pod's records: `namespace/name` of its endpoint.
+    #[must_use]
+    pub fn record_key(&self) -> String {
+        format!("{}/{}", self.pod.namespace, self.endpoint_name())
     }
 
     /// All reserved addresses.

@@ -9,12 +9,16 @@ pub mod annotation;
 pub mod batch;
 pub mod candidates;
 pub mod facts;
+pub mod first_generation;
 #[cfg(test)]
 mod fixture;
+pub mod gc;
 pub mod networks;
+pub mod overlap;
 pub mod pattern;
 pub mod pick;
 pub mod plan;
 pub mod pool;
 pub mod range;
 pub mod range_set;
+pub mod sticky;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use spiderpool_api::names;
 
-use crate::annotation::AnnotationError;
+use crate::annotation::{AnnotationError, json_objects};
 use crate::facts::PodFacts;
 
 /// One network of a Pod.
@@ -84,24 +84,20 @@ pub fn of_nic(
 }
 
 fn parse(key: &'static str, text: &str, namespace: &str) -> Result<Vec<Network>, AnnotationError> {
-    let items: Vec<Item> = if text.trim_start().starts_with(['[', '{', '"']) {
-        serde_json::from_str(text).map_err(|error| AnnotationError::json(key, &error))?
+    let items: Vec<(String, Item)> = if text.trim_start().starts_with(['[', '{', '"']) {
+        json_objects(key, text)?
     } else {
         text.split(',')
             .map(str::trim)
             .filter(|item| !item.is_empty())
-            .map(|item| short(key, item))
+            .map(|item| Ok((format!("item {item:?}"), short(key, item)?)))
             .collect::<Result<_, _>>()?
     };
     let numbered = items.into_iter().zip(1_usize..);
     numbered
-        .map(|(item, position)| {
+        .map(|((shown, item), position)| {
             if item.name.is_empty() {
-                return Err(AnnotationError::item(
-                    key,
-                    &format!("item {position}"),
-                    "has no name",
-                ));
+                return Err(AnnotationError::item(key, &shown, "has no name"));
             }
             let or = |text: String, default: String| if text.is_empty() { default } else { text };
             Ok(Network {
@@ -120,7 +116,7 @@ fn short(key: &'static str, text: &str) -> Result<Item, AnnotationError> {
     if name.contains('/') || interface.contains('@') || text.contains(char::is_whitespace) {
         return Err(AnnotationError::item(
             key,
-            text,
+            &format!("item {text:?}"),
             "is not of the form namespace/name@interface",
         ));
     }
@@ -176,17 +172,22 @@ mod tests {
 
     #[test]
     fn b05_malformed_values_name_the_annotation() {
-        for bad in [
-            r#"{"name":"nad-r1"}"#,
-            "[",
-            r#"[{"namespace":"lab"}]"#,
-            "a/b/c",
-            "a@b@c",
-            "a b",
+        for (bad, part) in [
+            (r#"{"name":"nad-r1"}"#, r#"its value is {"name":"nad-r1"}"#),
+            ("[", "its value is ["),
+            (
+                r#"[{"name":"a"},{"namespace":"lab"}]"#,
+                r#"item 1 {"namespace":"lab"} has no name"#,
+            ),
+            (r#"[{"name":7}]"#, r#"item 0 {"name":7} is wrong"#),
+            ("x, a/b/c", r#"item "a/b/c""#),
+            ("a@b@c", r#"item "a@b@c""#),
+            ("a b", r#"item "a b""#),
+            ("/", r#"item "/" has no name"#),
         ] {
             let error = listed(bad).unwrap_err().to_string();
             assert!(
-                error.contains("k8s.v1.cni.cncf.io/networks"),
+                error.contains("k8s.v1.cni.cncf.io/networks") && error.contains(part),
                 "{bad}: {error}"
             );
         }

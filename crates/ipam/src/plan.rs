@@ -3,18 +3,24 @@
 
 mod add;
 mod allocation;
+mod batch_del;
 mod del;
 mod steps;
+mod sticky;
 
+pub(crate) use add::held_by;
 pub use add::{
     AddError, AddPlan, EndpointWrite, Held, Intent, claimant, endpoint_after, plan_add, plan_check,
+    to_claim,
 };
 pub use allocation::{
     AllocatedIp, Allocation, Claim, ResultError, assemble, attach_routes, from_endpoint,
     to_endpoint,
 };
-pub use del::{DelFacts, DelPlan, NothingToFree, ReleaseFrom, plan_del};
-pub use steps::{PlannedStep, Step, Undo, undo_of_claim};
+pub use batch_del::{BatchDelError, BatchDelFacts, BatchDelPlan, plan_batch_del};
+pub use del::{DelFacts, DelPlan, Identity, NothingToFree, ReleaseFrom, plan_del};
+pub use steps::{DelStep, PlannedStep, Step, Undo, undo_of_claim};
+pub use sticky::{Adoption, Exchange, Freed, Take, endpoint_adopted, give_up, pool_change};
 
 #[cfg(test)]
 mod tests;

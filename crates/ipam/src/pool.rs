@@ -237,6 +237,18 @@ impl Pool {
         }
     }
 
+    /// The same pool without its marks: under the first generation of the provider contract the
+    /// NIC's configuration decides about the provider ([`crate::first_generation`]).
+    #[must_use]
+    pub fn unmarked(self) -> Self {
+        Self {
+            mode: Mode::Plain,
+            pair: None,
+            metadata: None,
+            ..self
+        }
+    }
+
     /// Whether a provider is involved.
     #[must_use]
     pub fn is_iaas(&self) -> bool {

@@ -189,7 +189,7 @@ fn touches(last: IpRange, next: IpRange) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
+    use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
     use super::*;
     use crate::range::Family;
@@ -289,6 +289,36 @@ mod tests {
             prop_assert_eq!(a.contains(probe.first()), x.contains(&key(probe.first())));
             // Equal sets must compare equal: the form is canonical.
             prop_assert_eq!(a.subtract(&b).union(&a.intersect(&b)), a);
+        }
+
+        /// Sets over the whole number line, such as `fd12::/64`, stay as small as what they are made of.
+        #[test]
+        fn large_sets_are_never_expanded(
+            ranges in proptest::collection::vec((proptest::bits::u128::ANY, proptest::bits::u128::ANY), 1..6),
+            holes in proptest::collection::vec((proptest::bits::u128::ANY, 0..1_u128 << 64), 0..6),
+        ) {
+            let whole: RangeSet = ranges.iter()
+                .map(|(a, b)| IpRange::from_keys(Family::V6, *a.min(b), *a.max(b))).collect();
+            let gone: RangeSet = holes.iter()
+                .map(|(at, size)| IpRange::from_keys(Family::V6, *at, at.saturating_add(*size))).collect();
+            let left = whole.subtract(&gone);
+            prop_assert!(left.ranges().len() <= ranges.len() + holes.len());
+            prop_assert!(left.is_subset(&whole) && left.intersect(&gone).is_empty());
+            prop_assert_eq!(left.union(&whole.intersect(&gone)), whole.clone());
+            let texts: Vec<String> = left.ranges().iter().map(ToString::to_string).collect();
+            prop_assert_eq!(RangeSet::from_texts(&texts).unwrap(), left.clone());
+            let first = left.first_free(whole.ranges());
+            prop_assert_eq!(first, left.first());
+            prop_assert!(left.count() >= 0);
+        }
+
+        /// What the webhook stores is the same set, and storing it again changes nothing.
+        #[test]
+        fn merging_keeps_the_set(ranges in proptest::collection::vec(0..40_u8, 2..8)) {
+            let texts: Vec<String> = ranges.iter().map(|n| format!("10.0.0.{n}-10.0.0.{}", n + n % 5)).collect();
+            let merged = crate::range::merge(&texts).unwrap();
+            prop_assert_eq!(RangeSet::from_texts(&merged).unwrap(), RangeSet::from_texts(&texts).unwrap());
+            prop_assert_eq!(crate::range::merge(&merged).unwrap(), merged);
         }
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod link;
 mod qdisc;
 mod route;
+mod vlan_support;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -104,9 +104,10 @@ async fn show_cloud_calls(State(service): Shared) -> Json<Value> {
 
 async fn show_settings(State(service): Shared) -> Json<Value> {
     let now = service.now();
+    let ready = service.is_ready();
     Json(service.with(|world| {
         let tokens = world.bucket.level(now);
-        json!({ "settings": world.settings, "tokens": tokens })
+        json!({ "settings": world.settings, "tokens": tokens, "ready": ready })
     }))
 }
 

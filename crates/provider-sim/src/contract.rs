@@ -4,16 +4,19 @@
 //! the faults of a call. The work is done in [`crate::allocate`] and [`crate::release`].
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use futures::stream;
 use serde_json::{Value, json};
 use spiderpool_api::provider::{
     ALLOCATE_PATH, AllocateRequest, RELEASE_PATH, ReleaseRequest, TIMEOUT_HEADER,
@@ -131,6 +134,9 @@ async fn release_now(
     let status = work.await;
     let status = status.map_err(|error| Refusal::new(500, "Internal", error.to_string()))??;
     late(fault.as_ref()).await;
+    if fault.is_some_and(|fault| fault.kind == Kind::Reset) {
+        return Ok(cut_off("{}"));
+    }
     Ok(StatusCode::from_u16(status)
         .unwrap_or(StatusCode::NO_CONTENT)
         .into_response())
@@ -270,9 +276,21 @@ async fn after_work(fault: Option<Fault>, answer: Value) -> Response {
         }) => body
             .unwrap_or_else(|| "{\"subEniResponses\":[".to_owned())
             .into_response(),
+        Some(Fault {
+            kind: Kind::Reset, ..
+        }) => cut_off(&answer.to_string()),
         Some(fault) => axum::Json(answer::spoil(answer, fault.kind)).into_response(),
         None => axum::Json(answer).into_response(),
     }
+}
+
+/// A good answer of which the first half comes; then the connection ends.
+fn cut_off(text: &str) -> Response {
+    let half = text.get(..text.len() / 2).unwrap_or_default().to_owned();
+    let end = io::Error::from(io::ErrorKind::ConnectionReset);
+    let pieces = stream::iter([Ok(Bytes::from(half)), Err(end)]);
+    let length = [(CONTENT_LENGTH, text.len().to_string())];
+    (length, Body::from_stream(pieces)).into_response()
 }
 
 async fn late(fault: Option<&Fault>) {

@@ -27,7 +27,7 @@ pub struct Fault {
     /// Of `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Of `status` and `bad-json`.
+    /// Of `status`, `bad-json` and `bad-metadata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }
@@ -55,6 +55,10 @@ pub enum Kind {
     Delay,
     /// No answer, and nothing is done.
     Hang,
+    /// Done, but the connection ends in the middle of the answer.
+    Reset,
+    /// Nobody listens where the contract is served; of the process, whatever the rule matches.
+    Refuse,
     /// Another status, and nothing is done.
     Status,
     /// Done, but the answer is no JSON.
@@ -83,7 +87,12 @@ pub enum Kind {
     NoForward,
     /// Nothing is published.
     PublishStall,
+    /// What is published of a pool is `body`, by default no JSON.
+    BadMetadata,
 }
+
+/// What `bad-metadata` publishes unless its rule says otherwise.
+const BAD_METADATA: &str = "{";
 
 /// What a call or operation is about.
 #[derive(Debug, Clone, Default)]
@@ -135,13 +144,29 @@ impl Faults {
     /// Whether the publication of a pool is stopped.
     #[must_use]
     pub fn stalls(&self, pool: &str) -> bool {
+        self.of_publication(Kind::PublishStall, pool).is_some()
+    }
+
+    /// What is published of a pool instead of the truth.
+    #[must_use]
+    pub fn bad_metadata(&self, pool: &str) -> Option<String> {
+        let rule = self.of_publication(Kind::BadMetadata, pool)?;
+        Some(rule.body.clone().unwrap_or_else(|| BAD_METADATA.to_owned()))
+    }
+
+    /// Whether nobody listens for calls.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.rules.iter().any(|rule| rule.kind == Kind::Refuse)
+    }
+
+    fn of_publication(&self, kind: Kind, pool: &str) -> Option<&Fault> {
         let subject = Subject {
             pools: BTreeSet::from([pool.to_owned()]),
             ..Subject::default()
         };
-        let stall =
-            |rule: &Fault| rule.kind == Kind::PublishStall && rule.fits("publish", &subject);
-        self.rules.iter().any(stall)
+        let mut rules = self.rules.iter();
+        rules.find(|rule| rule.kind == kind && rule.fits("publish", &subject))
     }
 
     /// Whether a sub-ENI's frames are held back.
@@ -163,7 +188,7 @@ impl Kind {
     fn concerns(self, op: &str) -> bool {
         let call = matches!(op, "allocate" | "release");
         match self {
-            Self::NoForward | Self::PublishStall => false,
+            Self::NoForward | Self::PublishStall | Self::BadMetadata | Self::Refuse => false,
             Self::CloudError | Self::CloudThrottle => !call,
             Self::Delay => true,
             _ => call,
@@ -204,7 +229,9 @@ mod tests {
             {"op":"allocate","match":{"ip":"10.72.0.10"},"kind":"status","status":500,"times":2},
             {"match":{"node":"n2"},"kind":"late-success"},
             {"match":{"pool":"g"},"kind":"no-forward"},
-            {"match":{"pool":"g"},"kind":"publish-stall"}]"#;
+            {"match":{"pool":"g"},"kind":"publish-stall"},
+            {"match":{"pool":"h"},"kind":"bad-metadata","body":"x"},
+            {"match":{"pool":"i"},"kind":"bad-metadata"}]"#;
         faults.replace(serde_json::from_str(rules).unwrap());
         let subject = |ip: &str, node: &str| Subject {
             pools: BTreeSet::from(["g".to_owned()]),
@@ -220,12 +247,18 @@ mod tests {
         assert_eq!(take("release", "10.72.0.10", "n2"), Some(Kind::LateSuccess));
         assert_eq!(take("release", "10.72.0.10", "n2"), Some(Kind::LateSuccess));
         assert!(faults.stalls("g") && !faults.stalls("h"));
+        let bad = ["g", "h", "i"].map(|pool| faults.bad_metadata(pool));
+        assert_eq!(bad, [None, Some("x".to_owned()), Some("{".to_owned())]);
         assert!(faults.holds("g", &[], None) && !faults.holds("h", &[], None));
         assert_eq!(
             take_any(&mut faults, "attach"),
             None,
             "late-success is of calls"
         );
-        assert_eq!(faults.rules().len(), 3);
+        assert_eq!(faults.rules().len(), 5);
+        assert!(!faults.refuses());
+        faults.replace(serde_json::from_str(r#"[{"kind":"refuse"}]"#).unwrap());
+        assert!(faults.refuses());
+        assert_eq!(take_any(&mut faults, "allocate"), None, "calls never come");
     }
 }

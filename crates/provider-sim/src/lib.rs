@@ -12,6 +12,7 @@ pub mod bucket;
 pub mod cloud;
 pub mod console;
 pub mod contract;
+pub mod door;
 pub mod engine;
 pub mod fabric;
 pub mod faults;

@@ -157,7 +157,8 @@ impl Service {
             if untried || pool.is_sibling() || world.faults.stalls(&pool.name) {
                 return None;
             }
-            Some(world.memory.envelope(pool, &world.cloud))
+            let (count, text) = world.memory.envelope(pool, &world.cloud);
+            Some((count, world.faults.bad_metadata(&pool.name).unwrap_or(text)))
         })
     }
 }

@@ -1,7 +1,6 @@
 //! `provider-sim serve`: the cloud as a process. Puts the parts together and stops them.
 
 use std::future::pending;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use spiderpool_netops::netns::Netns;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::admin::{self, Admin, AdminAddress};
 use crate::console;
 use crate::contract;
+use crate::door::Door;
 use crate::fabric::ports::Sockets;
 use crate::fabric::run::Running;
 use crate::publish;
@@ -140,17 +139,19 @@ impl Serving {
         let mut tls = None;
         if let (Some(listen), Some(ca_file)) = (arguments.tls_listen, &arguments.tls_ca_file) {
             let server = Arc::new(Tls::new(arguments.tls_name.clone(), ca_file.clone())?);
-            let (listener, address) = bind(listen).await?;
-            self.tls = Some(address);
+            let door = open(listen, service).await?;
+            self.tls = Some(door.address());
             tls = Some(Arc::clone(&server));
             let router = contract.clone();
-            self.tasks
-                .spawn(async move { Ok(server.serve(listener, router).await?) });
+            self.tasks.spawn(async move {
+                server.serve(door, router).await;
+                Ok(())
+            });
         }
-        let (listener, address) = bind(arguments.listen).await?;
-        self.contract = address;
+        let door = open(arguments.listen, service).await?;
+        self.contract = door.address();
         self.tasks
-            .spawn(async move { Ok(axum::serve(listener, contract).await?) });
+            .spawn(async move { Ok(axum::serve(door, contract).await?) });
         let admin = Admin::bind(arguments.admin.clone()).await?;
         self.admin = admin.address().clone();
         let routes = self.admin_routes(tls);
@@ -214,17 +215,11 @@ fn follow(service: &Arc<Service>, client: kube::Client, tasks: &mut JoinSet<anyh
     });
 }
 
-async fn bind(listen: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let bound = async {
-        let listener = TcpListener::bind(listen).await?;
-        let address = listener.local_addr()?;
-        Ok::<_, io::Error>((listener, address))
-    };
-    let (listener, address) = bound
-        .await
-        .with_context(|| format!("cannot listen at {listen}"))?;
-    info!(%address, "the contract is served");
-    Ok((listener, address))
+async fn open(listen: SocketAddr, service: &Service) -> anyhow::Result<Door> {
+    let door = Door::open(listen, service.refusing.subscribe()).await;
+    let door = door.with_context(|| format!("cannot listen at {listen}"))?;
+    info!(address = %door.address(), "the contract is served");
+    Ok(door)
 }
 
 fn read_settings(path: Option<&Path>) -> anyhow::Result<Settings> {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{error, info};
 
@@ -85,6 +85,8 @@ pub struct Service {
     pub pools_changed: Notify,
     /// Set when pools come from a Kubernetes API.
     pub publisher: Option<Publisher>,
+    /// Whether nobody shall listen for contract calls; follows the faults.
+    pub refusing: watch::Sender<bool>,
     /// Moves frames, if it was asked to.
     pub fabric: Option<Arc<Fabric>>,
     state_file: Option<PathBuf>,
@@ -128,6 +130,7 @@ impl Service {
             records: Records::default(),
             changed: Notify::new(),
             pools_changed: Notify::new(),
+            refusing: watch::Sender::new(false),
             publisher,
             fabric,
             state_file,
@@ -160,7 +163,7 @@ impl Service {
         look(&mut self.world())
     }
 
-    /// Changes the cloud or what the fabric shows of it.
+    /// Changes the cloud, the faults or what the fabric shows of it.
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let mut world = self.world();
         let result = change(&mut world);
@@ -173,6 +176,9 @@ impl Service {
                 }
             }
         }
+        let refuses = world.faults.refuses();
+        self.refusing
+            .send_if_modified(|refusing| std::mem::replace(refusing, refuses) != refuses);
         let saved = world.cloud.saved();
         if world.saved != saved {
             self.write_state(&saved);

@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::serve::Listener;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -18,7 +20,7 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -89,13 +91,15 @@ impl Tls {
         TlsAcceptor::from(Arc::clone(&config))
     }
 
-    /// Serves until the listener fails. A slow handshake holds up nobody else.
-    ///
-    /// # Errors
-    /// Those of accepting a connection.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, router: Router) -> io::Result<()> {
+    /// Serves each connection with the certificate of its moment; a slow handshake holds up nobody
+    /// else. Never ends.
+    pub async fn serve(
+        self: Arc<Self>,
+        mut listener: impl Listener<Io = TcpStream, Addr = SocketAddr>,
+        router: Router,
+    ) {
         loop {
-            let (stream, peer) = listener.accept().await?;
+            let (stream, peer) = listener.accept().await;
             let (acceptor, router) = (self.acceptor(), router.clone());
             tokio::spawn(async move {
                 if let Err(cause) = converse(acceptor, stream, router).await {

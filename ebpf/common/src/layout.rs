@@ -98,8 +98,8 @@ pub struct SubEni {
     pub gw6: [u8; 16],
     /// MAC that answered for the gateway in the pre-flight.
     pub gwmac: [u8; 6],
-    /// Zero.
-    pub zero: u16,
+    /// Place of its parent NIC's counters in NIC: spares each of its frames a look-up in NICS.
+    pub nic: u16,
     /// Grows with each Pod that gets this key.
     pub generation: u32,
 }
@@ -210,7 +210,7 @@ pub struct Unknown {
     pub zero: u16,
 }
 
-/// Value of NIC, per CPU; the key is the index of the NIC.
+/// Value of NIC, per CPU, at the place that NICS tells for the index of the NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Nic {

@@ -44,9 +44,13 @@ static STATS: PerCpuHashMap<SubEniKey, Stats> =
 static UNKNOWN: LruPerCpuHashMap<UnknownKey, Unknown> =
     LruPerCpuHashMap::with_max_entries(MAX_UNKNOWN, 0);
 
-/// Counters of NICs; the agent makes the entries.
+/// Counters of NICs.
 #[map]
-static NIC: PerCpuHashMap<u32, Nic> = PerCpuHashMap::with_max_entries(MAX_NIC, 0);
+static NIC: PerCpuArray<Nic> = PerCpuArray::with_max_entries(MAX_NIC, 0);
+
+/// Which NIC's counters are where in NIC; written by the agent.
+#[map]
+static NICS: HashMap<u32, u32> = HashMap::with_max_entries(MAX_NIC, 0);
 
 /// What was wrong, for the agent.
 #[map]
@@ -85,7 +89,6 @@ fn observe(skb: &Skb, direction: Direction) {
         return;
     }
     let ifindex = skb.ifindex();
-    count_nic(ifindex, &frame, direction);
     if frame.tagged {
         tagged(ifindex, frame.vid, &frame, direction);
     } else {
@@ -93,9 +96,18 @@ fn observe(skb: &Skb, direction: Direction) {
     }
 }
 
+/// Of a frame that is no sub-ENI's.
 #[inline(always)]
-fn count_nic(ifindex: u32, frame: &Frame, direction: Direction) {
-    let Some(nic) = NIC.get_ptr_mut(ifindex) else {
+fn count_foreign(ifindex: u32, frame: &Frame, direction: Direction) {
+    // SAFETY: a place that another NIC gets meanwhile counts one frame too many.
+    if let Some(place) = unsafe { NICS.get(ifindex) } {
+        count_nic(*place, frame, direction);
+    }
+}
+
+#[inline(always)]
+fn count_nic(place: u32, frame: &Frame, direction: Direction) {
+    let Some(nic) = NIC.get_ptr_mut(place) else {
         return;
     };
     // SAFETY: the value is this CPU's, and classifiers are not preempted by each other.
@@ -114,9 +126,11 @@ fn tagged(ifindex: u32, vid: u16, frame: &Frame, direction: Direction) {
     // SAFETY: an entry that goes away meanwhile may be reused for another sub-ENI; one frame is
     // then judged by the wrong one, which is all the harm, as nothing is dropped by it.
     let Some(sub_eni) = (unsafe { SUBENI.get(key) }) else {
+        count_foreign(ifindex, frame, direction);
         unknown(ifindex, vid, frame, direction);
         return;
     };
+    count_nic(u32::from(sub_eni.nic), frame, direction);
     let Some(stats) = STATS.get_ptr_mut(key) else {
         return;
     };
@@ -203,6 +217,7 @@ fn unknown(ifindex: u32, vid: u16, frame: &Frame, direction: Direction) {
 /// A Pod's frame that lost its tag leaves the node as the node's own.
 #[inline(always)]
 fn untagged(ifindex: u32, frame: &Frame, direction: Direction) {
+    count_foreign(ifindex, frame, direction);
     if !matches!(direction, Direction::Tx) || config().kinds & Kind::UntaggedSubMac.bit() == 0 {
         return;
     }

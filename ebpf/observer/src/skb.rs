@@ -42,7 +42,13 @@ impl Load for Skb<'_> {
 
     #[inline(always)]
     fn load<const N: usize>(&self, offset: u32, bytes: &mut [u8; N]) -> bool {
-        // By helper, not by pointer: the bytes may lie in fragments.
+        let start = self.0.data() + offset as usize;
+        if start + N <= self.0.data_end() {
+            // SAFETY: the comparison just made is the one the verifier asks for.
+            *bytes = unsafe { *(start as *const [u8; N]) };
+            return true;
+        }
+        // Headers may lie in fragments: then only the helper reaches them.
         // SAFETY: the helper writes the N bytes of the place it is given, zeros when it fails.
         unsafe {
             bpf_skb_load_bytes(

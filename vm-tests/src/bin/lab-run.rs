@@ -1,4 +1,5 @@
-//! `lab-run NETNS lab|kept PROGRAM ARG...`: becomes PROGRAM inside a network namespace.
+//! `lab-run NETNS lab|kept PROGRAM ARG...`: becomes PROGRAM inside a network namespace; `-` is the
+//! one it is started in.
 //!
 //! A process of its own, because entering a namespace and asking for a signal at the parent's
 //! death must happen between fork and exec, which a safe program can only do as the child.
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use vm_tests::lab::process::HERE;
 
 fn main() -> Result<()> {
     let mut args = env::args_os().skip(1);
@@ -22,9 +24,11 @@ fn main() -> Result<()> {
         bail!("usage: lab-run NETNS lab|kept PROGRAM ARG...");
     };
     let shown = netns.display();
-    let file = File::open(&netns).with_context(|| format!("open network namespace {shown}"))?;
-    setns(file, CloneFlags::CLONE_NEWNET)
-        .with_context(|| format!("enter network namespace {shown}"))?;
+    if netns != HERE {
+        let file = File::open(&netns).with_context(|| format!("open network namespace {shown}"))?;
+        setns(file, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("enter network namespace {shown}"))?;
+    }
     match lifetime.to_str() {
         // Sent when the thread that started us ends, whatever ends it.
         Some("lab") => prctl::set_pdeathsig(Signal::SIGKILL).context("ask for a death signal")?,

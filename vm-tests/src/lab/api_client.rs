@@ -1,5 +1,5 @@
-//! The operator's view of a node's embedded API: what its kubeconfig says, over TLS, from inside
-//! the node's namespace. Speaks JSON values: the lab judges what is stored, not what we parse.
+//! The operator's view of an API server: what its kubeconfig says, over TLS, from inside the node's
+//! namespace where the API is a node's own. Speaks JSON values: the lab judges what is stored, not what we parse.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use spiderpool_netops::netns::Netns;
 
-use super::http::{Request, Response, exchange};
+use super::http::{Request, Response, exchange, exchange_kept};
 
 /// An API that is silent for so long has failed.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -29,10 +29,40 @@ pub const PODS: &str = "/api/v1/pods";
 /// A client of one API server.
 #[derive(Debug, Clone)]
 pub struct ApiClient {
-    netns: Netns,
+    netns: Option<Netns>,
     server: SocketAddr,
     token: String,
     tls: Arc<ClientConfig>,
+}
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// One connection of an [`ApiClient`].
+#[derive(Debug)]
+pub struct ApiSession {
+    client: ApiClient,
+    stream: TlsStream,
+}
+
+impl ApiSession {
+    /// One request whose body is JSON already; its answer, whatever the status.
+    ///
+    /// # Errors
+    /// No answer within 20 s.
+    pub fn exchange(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Response> {
+        let stream = &mut self.stream;
+        let ask = |request: &Request<'_>| exchange_kept(stream, request);
+        self.client.ask(method, path, "application/json", body, ask)
+    }
+
+    /// One request with a JSON body (none when null) that has to succeed; the object it answers.
+    ///
+    /// # Errors
+    /// No answer within 20 s, or a status that is none of the 200s.
+    pub fn request(&mut self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let answer = self.exchange(method, path, &encoded(body)?)?;
+        success(&answer, method, path)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,6 +99,18 @@ impl ApiClient {
     /// # Errors
     /// The file is missing or is not such a kubeconfig.
     pub fn new(kubeconfig: &Path, netns: &Netns) -> Result<Self> {
+        Self::read(kubeconfig, Some(netns.clone()))
+    }
+
+    /// The same, connecting from where the caller is; needs no rights.
+    ///
+    /// # Errors
+    /// The file is missing or is not such a kubeconfig.
+    pub fn here(kubeconfig: &Path) -> Result<Self> {
+        Self::read(kubeconfig, None)
+    }
+
+    fn read(kubeconfig: &Path, netns: Option<Netns>) -> Result<Self> {
         let shown = kubeconfig.display();
         let text = fs::read_to_string(kubeconfig).with_context(|| format!("read {shown}"))?;
         let config: Kubeconfig =
@@ -85,7 +127,7 @@ impl ApiClient {
         let tls = tls(&cluster.certificate_authority_data)
             .with_context(|| format!("{shown}: certificate authority"))?;
         Ok(Self {
-            netns: netns.clone(),
+            netns,
             server,
             token,
             tls: Arc::new(tls),
@@ -97,30 +139,57 @@ impl ApiClient {
     /// # Errors
     /// No answer within 20 s. An HTTP error status is an answer.
     pub fn request(&self, method: &str, path: &str, kind: &str, body: &Value) -> Result<Response> {
-        let bytes = match body {
-            Value::Null => Vec::new(),
-            body => serde_json::to_vec(body)?,
+        let mut stream = self.connect()?;
+        self.ask(method, path, kind, &encoded(body)?, |request| {
+            exchange(&mut stream, request)
+        })
+    }
+
+    /// A connection that is kept, for many requests one after the other.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub fn session(&self) -> Result<ApiSession> {
+        Ok(ApiSession {
+            stream: self.connect()?,
+            client: self.clone(),
+        })
+    }
+
+    fn connect(&self) -> Result<TlsStream> {
+        let connect = || TcpStream::connect_timeout(&self.server, LIMIT);
+        let stream = match &self.netns {
+            Some(netns) => netns.run(connect)?,
+            None => connect(),
         };
+        let stream = stream.with_context(|| format!("connect to {}", self.server))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(self.server.ip());
+        let session = ClientConnection::new(Arc::clone(&self.tls), name)?;
+        Ok(StreamOwned::new(session, stream))
+    }
+
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &[u8],
+        exchange: impl FnOnce(&Request<'_>) -> Result<Response>,
+    ) -> Result<Response> {
         let headers = [
             format!("Authorization: Bearer {}", self.token),
             "Accept: application/json".to_owned(),
             format!("Content-Type: {kind}"),
         ];
-        let request = Request {
+        exchange(&Request {
             method,
             path,
             headers: &headers,
-            body: &bytes,
-        };
-        let stream = self
-            .netns
-            .run(|| TcpStream::connect_timeout(&self.server, LIMIT))?;
-        let stream = stream.with_context(|| format!("connect to {}", self.server))?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_write_timeout(Some(LIMIT))?;
-        let name = ServerName::from(self.server.ip());
-        let session = ClientConnection::new(Arc::clone(&self.tls), name)?;
-        exchange(&mut StreamOwned::new(session, stream), &request)
+            body,
+        })
     }
 
     /// The object or list at `path`; `None` when there is none.
@@ -186,6 +255,13 @@ impl ApiClient {
             404 => Ok(()),
             _ => success(&response, "DELETE", path).map(drop),
         }
+    }
+}
+
+fn encoded(body: &Value) -> Result<Vec<u8>> {
+    match body {
+        Value::Null => Ok(Vec::new()),
+        body => serde_json::to_vec(body).context("encode the body"),
     }
 }
 

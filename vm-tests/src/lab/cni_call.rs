@@ -57,6 +57,16 @@ impl CniCall {
             .with_context(|| format!("run {} {}", program.display(), self.command))
     }
 
+    /// Runs the binary where the caller is; needs no rights.
+    ///
+    /// # Errors
+    /// The binary cannot be run. How it ends is in the outcome.
+    pub fn run_here(&self, bin_dir: &Path) -> Result<CniOutcome> {
+        let program = bin_dir.join(&self.plugin);
+        self.exec(&program, bin_dir)
+            .with_context(|| format!("run {} {}", program.display(), self.command))
+    }
+
     fn exec(&self, program: &Path, bin_dir: &Path) -> Result<CniOutcome> {
         let started = Instant::now();
         let mut child = Command::new(program)

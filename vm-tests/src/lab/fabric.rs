@@ -1,6 +1,8 @@
-//! The cloud's side: the fabric process, its administration, and what the provider publishes.
+//! The cloud's side: the process with the fabric, its administration, and what is published of a
+//! fabric without provider.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
@@ -20,12 +22,28 @@ use super::wait;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const ADMIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// A running fabric.
+/// The cloud's process and the way to it.
 #[derive(Debug)]
 pub struct Fabric {
-    daemon: Daemon,
+    spec: FabricSpec,
     admin_path: PathBuf,
     topology_path: PathBuf,
+    daemon: Option<Daemon>,
+}
+
+/// What is started.
+#[derive(Debug)]
+pub struct FabricSpec {
+    /// Folder of the binaries.
+    pub bin_dir: PathBuf,
+    /// Namespace it runs in.
+    pub netns: PathBuf,
+    /// Folder of its files.
+    pub dir: PathBuf,
+    /// Its verb, and what it is told besides topology and administration.
+    pub words: Vec<OsString>,
+    /// Of the process.
+    pub lifetime: Lifetime,
 }
 
 /// What the fabric counted, as far as the lab judges it.
@@ -35,54 +53,66 @@ pub struct Counts {
     pub forwarded: u64,
     /// Frames that were dropped.
     pub dropped: u64,
+    /// Of these, how many for each reason.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
     /// The last drops in detail.
     #[serde(default)]
     pub recent: Vec<Value>,
 }
 
 impl Fabric {
-    /// Starts `provider-sim fabric` in `netns` and waits until it moves frames.
+    /// One that is not started; writes its topology.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn new(spec: FabricSpec, topology: &Value) -> Result<Self> {
+        let topology_path = spec.dir.join("topology.yaml");
+        fs::write(&topology_path, serde_json::to_vec_pretty(topology)?)
+            .with_context(|| format!("write {}", topology_path.display()))?;
+        Ok(Self {
+            admin_path: spec.dir.join("admin.sock"),
+            topology_path,
+            daemon: None,
+            spec,
+        })
+    }
+
+    /// Starts it and waits until it moves frames.
     ///
     /// # Errors
     /// It ends or is silent for 20 s; with its log.
-    pub fn start(
-        bin_dir: &Path,
-        netns: &Path,
-        dir: &Path,
-        topology: &Value,
-        lifetime: Lifetime,
-    ) -> Result<Self> {
-        let topology_path = dir.join("topology.yaml");
-        fs::write(&topology_path, serde_json::to_vec_pretty(topology)?)
-            .with_context(|| format!("write {}", topology_path.display()))?;
-        let admin_path = dir.join("admin.sock");
-        let admin = format!("unix:{}", admin_path.display());
-        let daemon = Daemon::start(&DaemonSpec {
-            name: "the fabric",
-            bin_dir,
-            netns,
-            argv: argv([
-                OsStr::new("provider-sim"),
-                OsStr::new("fabric"),
-                OsStr::new("--topology"),
-                topology_path.as_os_str(),
-                OsStr::new("--admin"),
-                OsStr::new(&admin),
-            ]),
-            log_path: dir.join("fabric.log"),
-            lifetime,
-        })?;
-        let mut fabric = Self {
-            daemon,
-            admin_path,
-            topology_path,
-        };
-        wait::until(START_LIMIT, "a fabric that answers", || {
-            fabric.daemon.still_runs()?;
-            Ok(fabric.admin("GET", "/healthz", &Value::Null).ok())
+    pub fn start(&mut self) -> Result<()> {
+        let FabricSpec { dir, words, .. } = &self.spec;
+        let admin = format!("unix:{}", self.admin_path.display());
+        let mut argv = argv([OsStr::new("provider-sim")]);
+        argv.extend_from_slice(words);
+        argv.extend(["--topology".into(), self.topology_path.clone().into()]);
+        argv.extend(["--admin".into(), admin.into()]);
+        self.daemon = Some(Daemon::start(&DaemonSpec {
+            name: "the cloud",
+            bin_dir: &self.spec.bin_dir,
+            netns: &self.spec.netns,
+            argv,
+            env: &[],
+            log_path: dir.join("cloud.log"),
+            lifetime: self.spec.lifetime,
+        })?);
+        wait::until(START_LIMIT, "a cloud that answers", || {
+            let daemon = self.daemon.as_mut().context("it was not started")?;
+            daemon.still_runs()?;
+            Ok(self.admin("GET", "/healthz", &Value::Null).ok())
         })
-        .with_context(|| fabric.daemon.log_tail())?;
-        Ok(fabric)
+        .with_context(|| self.log_tail())
+        .map(drop)
+    }
+
+    /// Kills it with SIGKILL. No frame passes any more.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill(&mut self) -> Result<()> {
+        self.daemon.take().context("the cloud does not run")?.kill()
     }
 
     /// The file it was started with.
@@ -127,19 +157,24 @@ impl Fabric {
         serde_json::from_slice(&body).context("counters of the fabric")
     }
 
-    /// Its process id.
+    /// Its process id, if it runs.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.daemon.pid()
+    pub fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::pid)
     }
 
     /// The end of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        self.daemon.log_tail()
+        let daemon = self.daemon.as_ref();
+        daemon.map_or_else(|| "no cloud runs".to_owned(), Daemon::log_tail)
     }
 
-    fn admin(&self, method: &str, path: &str, body: &Value) -> Result<Vec<u8>> {
+    /// A call of the administration; the body of the answer.
+    ///
+    /// # Errors
+    /// It does not run, or refuses.
+    pub fn admin(&self, method: &str, path: &str, body: &Value) -> Result<Vec<u8>> {
         let shown = self.admin_path.display();
         let mut stream =
             UnixStream::connect(&self.admin_path).with_context(|| format!("connect to {shown}"))?;

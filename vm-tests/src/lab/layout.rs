@@ -30,6 +30,14 @@ pub const GATEWAY_MAC: Mac = Mac::new([0xfa, 0x16, 0x3e, 0xff, 0xff, 0xfe]);
 const FIRST_OCTET: u8 = 100;
 /// Octets a node takes: the lower half for its IPv4 pool, the upper half for its pair.
 const PER_NODE: u8 = 40;
+/// First word of the global pools' names.
+const GLOBAL: &str = "global";
+/// Name of the global IPv4 pool.
+pub const GLOBAL_POOL: &str = "global-pool";
+/// Lowest last octet of the global pool.
+const FIRST_GLOBAL: u8 = 20;
+/// Lowest last octet of the global pair.
+const FIRST_GLOBAL_PAIR: u8 = 60;
 /// VLAN ids start here on *every* parent: they are unique per parent only.
 const FIRST_VLAN: i64 = 301;
 
@@ -64,10 +72,14 @@ pub struct NodePlan {
 /// Which addresses a Pod asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
-    /// From the IPv4 pool.
+    /// From the node's IPv4 pool.
     V4,
-    /// From the pair.
+    /// From the node's pair.
     Dual,
+    /// From the global IPv4 pool of a cloud with a provider.
+    Global,
+    /// From the global pair of a cloud with a provider.
+    GlobalDual,
 }
 
 impl NodePlan {
@@ -140,57 +152,31 @@ impl NodePlan {
             .of_pool(&single)
             .map(|sub| sub.ipv4.to_string())
             .collect();
+        let node = Some(self.name.as_str());
         if !ips.is_empty() {
-            pools.push(self.pool_object(&single, GATEWAY_V4.into(), ips, None));
+            pools.push(pool_object(&single, GATEWAY_V4.into(), ips, node, None));
         }
         let ips: Vec<_> = self.of_pool(&v4).map(|sub| sub.ipv4.to_string()).collect();
         if !ips.is_empty() {
-            pools.push(self.pool_object(&v4, GATEWAY_V4.into(), ips, Some(&v6)));
+            pools.push(pool_object(&v4, GATEWAY_V4.into(), ips, node, Some(&v6)));
             let ips = self
                 .of_pool(&v4)
                 .filter_map(|sub| sub.ipv6)
                 .map(|ip| ip.to_string());
-            pools.push(self.pool_object(&v6, GATEWAY_V6.into(), ips.collect(), Some(&v4)));
+            let ips = ips.collect();
+            pools.push(pool_object(&v6, GATEWAY_V6.into(), ips, node, Some(&v4)));
         }
         pools
-    }
-
-    fn pool_object(
-        &self,
-        name: &str,
-        gateway: IpAddr,
-        ips: Vec<String>,
-        pair: Option<&str>,
-    ) -> Value {
-        let subnet = if gateway.is_ipv4() {
-            SUBNET_V4
-        } else {
-            SUBNET_V6
-        };
-        let mut annotations = json!({ names::IAAS_PROVIDER: "lab", names::PARENT_NIC: PARENT });
-        if let (Some(pair), Some(map)) = (pair, annotations.as_object_mut()) {
-            map.insert(names::PAIR_POOL.to_owned(), pair.into());
-        }
-        json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": "SpiderIPPool",
-            "metadata": { "name": name, "annotations": annotations },
-            "spec": {
-                "subnet": subnet,
-                "ips": ips,
-                "gateway": gateway.to_string(),
-                "nodeName": [self.name],
-            },
-        })
     }
 
     /// The CNI configuration of the `eni-vlan` plugin, pre-flight on.
     #[must_use]
     pub fn conf(&self, stack: Stack, socket: &Path, log: &Path) -> Value {
-        let (v4, v6) = self.pair();
         let ipam = match stack {
             Stack::V4 => json!({ "default_ipv4_ippool": [self.pool()] }),
-            Stack::Dual => json!({ "default_ipv4_ippool": [v4], "default_ipv6_ippool": [v6] }),
+            Stack::Dual => pair_conf(&self.pair()),
+            Stack::Global => json!({ "default_ipv4_ippool": [GLOBAL_POOL] }),
+            Stack::GlobalDual => pair_conf(&pair_names(GLOBAL)),
         };
         let mut conf = json!({
             "cniVersion": "1.1.0",
@@ -207,6 +193,75 @@ impl NodePlan {
         }
         conf
     }
+}
+
+fn pair_conf((v4, v6): &(String, String)) -> Value {
+    json!({ "default_ipv4_ippool": [v4], "default_ipv6_ippool": [v6] })
+}
+
+/// A pool of the provider's; without node it is a global one.
+fn pool_object(
+    name: &str,
+    gateway: IpAddr,
+    ips: Vec<String>,
+    node: Option<&str>,
+    pair: Option<&str>,
+) -> Value {
+    let subnet = if gateway.is_ipv4() {
+        SUBNET_V4
+    } else {
+        SUBNET_V6
+    };
+    let mut annotations = json!({ names::IAAS_PROVIDER: "lab", names::PARENT_NIC: PARENT });
+    if let (Some(pair), Some(map)) = (pair, annotations.as_object_mut()) {
+        map.insert(names::PAIR_POOL.to_owned(), pair.into());
+    }
+    let nodes: Vec<_> = node.into_iter().collect();
+    json!({
+        "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
+        "kind": "SpiderIPPool",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": {
+            "subnet": subnet,
+            "ips": ips,
+            "gateway": gateway.to_string(),
+            "nodeName": nodes,
+        },
+    })
+}
+
+/// The global pools: `singles` addresses for themselves and `pairs` pairs.
+#[must_use]
+pub fn global_pools(singles: u8, pairs: u8) -> Vec<Value> {
+    let [a, b, c, _] = GATEWAY_V4.octets();
+    let v4 = |octet: u8| Ipv4Addr::new(a, b, c, octet).to_string();
+    let v6 = |octet: u8| Ipv6Addr::new(0xfd91, 0, 0, 0, 0, 0, 0, octet.into()).to_string();
+    let range = |from: u8, count: u8| from..from.saturating_add(count);
+    let mut pools = Vec::new();
+    if singles > 0 {
+        let ips = range(FIRST_GLOBAL, singles).map(v4).collect();
+        pools.push(pool_object(GLOBAL_POOL, GATEWAY_V4.into(), ips, None, None));
+    }
+    if pairs > 0 {
+        let (name4, name6) = pair_names(GLOBAL);
+        let octets = range(FIRST_GLOBAL_PAIR, pairs);
+        let (ips4, ips6) = octets.map(|octet| (v4(octet), v6(octet))).unzip();
+        pools.push(pool_object(
+            &name4,
+            GATEWAY_V4.into(),
+            ips4,
+            None,
+            Some(&name6),
+        ));
+        pools.push(pool_object(
+            &name6,
+            GATEWAY_V6.into(),
+            ips6,
+            None,
+            Some(&name4),
+        ));
+    }
+    pools
 }
 
 fn sub_eni(node: &str, octet: u8, base: u8, pair: bool) -> Result<SubEni> {
@@ -232,9 +287,9 @@ fn pair_names(node: &str) -> (String, String) {
     (format!("{node}-pair-v4"), format!("{node}-pair-v6"))
 }
 
-/// The fabric's topology file. JSON, which is YAML too.
+/// The fabric's topology file, with these sub-ENIs attached from the start. JSON, which is YAML too.
 #[must_use]
-pub fn topology(nodes: &[NodePlan], answer_delay_ms: u64) -> Value {
+pub fn topology(nodes: &[NodePlan], bindings: Vec<Value>, answer_delay_ms: u64) -> Value {
     let parents: Vec<_> = nodes
         .iter()
         .map(|node| json!({"node": node.name, "mac": node.parent_mac, "ifname": node.port}))
@@ -250,7 +305,7 @@ pub fn topology(nodes: &[NodePlan], answer_delay_ms: u64) -> Value {
         }],
         "gateway": { "ifname": GATEWAY_PORT },
         "answerDelayMs": answer_delay_ms,
-        "bindings": bindings(nodes),
+        "bindings": bindings,
     })
 }
 
@@ -304,6 +359,23 @@ mod tests {
     }
 
     #[test]
+    fn global_pools_name_no_node_and_share_no_address_with_those_of_nodes() {
+        let mut pools = global_pools(20, 20);
+        pools.extend(NodePlan::new(1, 20).unwrap().pools());
+        let of_global = |pool: &Value| pool["spec"]["nodeName"] == json!([]);
+        assert_eq!(pools.iter().filter(|pool| of_global(pool)).count(), 3);
+        let mut ips: Vec<_> = pools
+            .iter()
+            .flat_map(|pool| pool["spec"]["ips"].as_array().unwrap())
+            .collect();
+        let all = ips.len();
+        ips.sort_by_key(|ip| ip.to_string());
+        ips.dedup();
+        assert_eq!(ips.len(), all);
+        assert!(global_pools(0, 0).is_empty());
+    }
+
+    #[test]
     fn a_pair_names_both_pools_and_the_v6_pool_holds_the_partners() {
         let node = NodePlan::new(1, 2).unwrap();
         let pools = node.pools();
@@ -317,7 +389,8 @@ mod tests {
             "node-1-pair-v6"
         );
         assert_eq!(pools[2]["spec"]["ips"], json!(["fd91::78", "fd91::79"]));
-        let topology = topology(std::slice::from_ref(&node), 48);
+        let nodes = std::slice::from_ref(&node);
+        let topology = topology(nodes, bindings(nodes), 48);
         assert_eq!(topology["bindings"][2]["ipv6"], "fd91::78");
         assert_eq!(topology["bindings"][2]["pool"], "node-1-pair-v4");
     }

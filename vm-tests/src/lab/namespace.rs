@@ -17,6 +17,8 @@ use super::process::Lifetime;
 pub const NETNS_DIR: &str = "/var/run/netns";
 /// The loopback interface has this index in every namespace.
 const LO: u32 = 1;
+/// And this name.
+pub const LO_NAME: &str = "lo";
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 

@@ -1,7 +1,6 @@
-//! A node of the lab: its namespace with the parent NIC, the agent in standalone mode, and calls
-//! to the CNI binary as the node's runtime makes them.
+//! A node of the lab: its namespace with the parent NIC, its agent, and calls to the CNI binary as
+//! the node's runtime makes them.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,20 +19,45 @@ use super::http::{Request, exchange};
 use super::inspect::{ProcessUse, file_names, process_use};
 use super::layout::{NodePlan, Stack};
 use super::namespace::NamedNetns;
-use super::process::{Daemon, DaemonSpec, Lifetime, argv};
+use super::process::{Daemon, DaemonSpec, Lifetime};
+use super::role::{AgentFiles, Role};
 use super::wait;
 
 /// The agent has made its state and answers after this, also on an emulated machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// File in a node's folder.
+const KUBECONFIG: &str = "kubeconfig";
 /// Interface name the lab attaches under.
 pub const IFNAME: &str = "net1";
+
+/// What a node is made from.
+#[derive(Debug)]
+pub struct NodeSpec<'a> {
+    /// Name, NIC, pools.
+    pub plan: NodePlan,
+    /// Its namespace, wired.
+    pub netns: NamedNetns,
+    /// Which API it works on.
+    pub role: Role,
+    /// Objects its own API begins with; none where it has no API.
+    pub manifests: Vec<Value>,
+    /// Folder of the lab; the node's is made below it.
+    pub dir: &'a Path,
+    /// Folder of the binaries.
+    pub bin_dir: &'a Path,
+    /// Of its processes.
+    pub lifetime: Lifetime,
+}
 
 /// A node with its agent.
 #[derive(Debug)]
 pub struct Node {
     /// What it was made from.
     pub plan: NodePlan,
+    /// Which API it works on.
+    pub role: Role,
     netns: NamedNetns,
+    manifests: Vec<Value>,
     dir: PathBuf,
     bin_dir: PathBuf,
     lifetime: Lifetime,
@@ -41,32 +65,37 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without agent; its folders are made below `dir`.
+    /// A node without agent.
     ///
     /// # Errors
-    /// The folders cannot be made.
-    pub fn new(
-        plan: NodePlan,
-        netns: NamedNetns,
-        dir: &Path,
-        bin_dir: &Path,
-        lifetime: Lifetime,
-    ) -> Result<Self> {
-        let dir = dir.join(&plan.name);
+    /// Its folders cannot be made.
+    pub fn new(spec: NodeSpec<'_>) -> Result<Self> {
+        let dir = spec.dir.join(&spec.plan.name);
         let manifests = dir.join("etc").join("manifests");
         fs::create_dir_all(&manifests)
             .with_context(|| format!("create {}", manifests.display()))?;
-        let documents: Vec<_> = plan.pools().iter().map(Value::to_string).collect();
+        let documents: Vec<_> = spec.manifests.iter().map(Value::to_string).collect();
         // One JSON object a document: YAML without a YAML writer.
         fs::write(manifests.join("pools.yaml"), documents.join("\n---\n"))?;
         Ok(Self {
-            plan,
-            netns,
+            plan: spec.plan,
+            role: spec.role,
+            netns: spec.netns,
+            manifests: spec.manifests,
             dir,
-            bin_dir: bin_dir.to_path_buf(),
-            lifetime,
+            bin_dir: spec.bin_dir.to_path_buf(),
+            lifetime: spec.lifetime,
             agent: None,
         })
+    }
+
+    /// Writes the settings that the agent reads at its next start, `conf.yml`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_conf(&self, conf: &Value) -> Result<()> {
+        let path = self.conf_path();
+        fs::write(&path, conf.to_string()).with_context(|| format!("write {}", path.display()))
     }
 
     /// Starts the agent and waits until its socket says it is healthy.
@@ -74,29 +103,28 @@ impl Node {
     /// # Errors
     /// It ends or is not healthy within 30 s; with its log.
     pub fn start_agent(&mut self) -> Result<()> {
-        let (etc, run) = (self.dir.join("etc"), self.run_dir());
-        let bpf = self.bpf_dir();
-        let (state, kubeconfig) = (self.dir.join("state.redb"), self.kubeconfig());
+        self.start_agent_with(&[])
+    }
+
+    /// The same with more environment.
+    ///
+    /// # Errors
+    /// As [`Node::start_agent`].
+    pub fn start_agent_with(&mut self, env: &[(&str, &str)]) -> Result<()> {
+        let files = AgentFiles {
+            etc: &self.dir.join("etc"),
+            run: &self.run_dir(),
+            bpf: &self.bpf_dir(),
+            state: &self.dir.join("state.redb"),
+            conf: &self.conf_path(),
+            kubeconfig: &self.dir.join(KUBECONFIG),
+        };
         let daemon = Daemon::start(&DaemonSpec {
             name: &format!("the agent of {}", self.plan.name),
             bin_dir: &self.bin_dir,
             netns: self.netns.path(),
-            argv: argv([
-                OsStr::new("spiderpool-agent"),
-                OsStr::new("standalone"),
-                OsStr::new("--dir"),
-                etc.as_os_str(),
-                OsStr::new("--run-dir"),
-                run.as_os_str(),
-                OsStr::new("--bpf-dir"),
-                bpf.as_os_str(),
-                OsStr::new("--state"),
-                state.as_os_str(),
-                OsStr::new("--node-name"),
-                OsStr::new(&self.plan.name),
-                OsStr::new("--kubeconfig-out"),
-                kubeconfig.as_os_str(),
-            ]),
+            argv: self.role.command(&self.plan.name, &files),
+            env,
             log_path: self.dir.join("agent.log"),
             lifetime: self.lifetime,
         })?;
@@ -106,6 +134,18 @@ impl Node {
             Ok((self.health().unwrap_or(0) == 200).then_some(()))
         })
         .with_context(|| self.log_tail())
+    }
+
+    /// Waits until the agent has ended by itself.
+    ///
+    /// # Errors
+    /// It goes on; none was started.
+    pub fn await_agent_end(&mut self) -> Result<()> {
+        wait::until(START_LIMIT, "the agent's end", || {
+            Ok(self.agent_mut()?.has_ended()?.then_some(()))
+        })?;
+        self.agent = None;
+        Ok(())
     }
 
     /// Kills the agent with SIGKILL.
@@ -170,10 +210,28 @@ impl Node {
         self.run_dir().join(names::SPOOL_DIR)
     }
 
-    /// The kubeconfig the agent writes.
+    /// The kubeconfig that the node of this name will write in a lab's folder.
+    #[must_use]
+    pub fn kubeconfig_below(dir: &Path, node: &str) -> PathBuf {
+        dir.join(node).join(KUBECONFIG)
+    }
+
+    /// The kubeconfig of the API it works on.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
-        self.dir.join("kubeconfig")
+        match &self.role {
+            Role::Alone | Role::First { .. } => self.dir.join(KUBECONFIG),
+            Role::Joined { kubeconfig } => kubeconfig.clone(),
+        }
+    }
+
+    fn conf_path(&self) -> PathBuf {
+        self.dir.join("etc").join("conf.yml")
+    }
+
+    /// The pools its own API began with.
+    pub fn own_pools(&self) -> impl Iterator<Item = &Value> {
+        self.manifests.iter()
     }
 
     /// A client of the node's API.

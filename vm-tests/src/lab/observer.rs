@@ -75,7 +75,13 @@ pub fn agree(seen: &SubEniReport, link: &LinkCounters) -> bool {
     counted.rx_frames == link.rx_frames
         && counted.tx_frames == link.tx_frames
         && counted.tx_bytes == link.tx_bytes
-        && counted.rx_bytes == link.rx_bytes + ETHERNET_HEADER * link.rx_frames
+        && counted.rx_bytes + counted.tx_bytes == link_bytes(link)
+}
+
+/// Bytes of both directions, with the Ethernet headers that the link leaves out of the received.
+#[must_use]
+pub const fn link_bytes(link: &LinkCounters) -> u64 {
+    link.rx_bytes + ETHERNET_HEADER * link.rx_frames + link.tx_bytes
 }
 
 /// `spiderpoolctl subeni VERB -o json` on the node.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use spiderpool_api::cni::CniResult;
 use spiderpool_netops::netns::Netns;
 
-use super::cni_call::{CniCall, CniOutcome};
+use super::cni_call::{CniCall, CniOutcome, kubernetes_args};
 use super::inspect::{self, LinkState};
 use super::namespace::NamedNetns;
 use super::node::{IFNAME, Node, Sandbox};
@@ -19,6 +19,7 @@ pub struct Pod {
     pub container_id: String,
     /// `CNI_ARGS`.
     pub args: String,
+    object: String,
     netns: NamedNetns,
 }
 
@@ -26,25 +27,27 @@ impl Pod {
     /// A bare container in this namespace.
     #[must_use]
     pub fn new(name: &str, netns: NamedNetns) -> Self {
+        let short: String = name.chars().take(12).collect();
         Self {
             container_id: name.to_owned(),
             args: String::new(),
+            object: format!("default/c-{short}"),
             netns,
         }
     }
 
-    /// The same for a Pod of Kubernetes.
+    /// The same for a Pod of Kubernetes with this UID.
     #[must_use]
-    pub fn with_args(mut self, args: String) -> Self {
-        self.args = args;
+    pub fn of_object(mut self, namespace: &str, name: &str, uid: &str) -> Self {
+        self.args = kubernetes_args(namespace, name, uid, &self.container_id);
+        self.object = format!("{namespace}/{name}");
         self
     }
 
-    /// `namespace/name` of the Pod object the agent makes for a bare container.
+    /// `namespace/name` of the Pod object; a bare container's is made by the agent.
     #[must_use]
     pub fn object_name(&self) -> String {
-        let short: String = self.container_id.chars().take(12).collect();
-        format!("default/c-{short}")
+        self.object.clone()
     }
 
     /// Its namespace.

@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -22,6 +22,10 @@ pub enum Lifetime {
     Kept,
 }
 
+/// Stands for a namespace where a process stays in its starter's; needs no rights. It leads a
+/// process group of its own: a terminal's Ctrl-C is for its starter alone.
+pub const HERE: &str = "-";
+
 /// What to run.
 #[derive(Debug)]
 pub struct DaemonSpec<'a> {
@@ -29,10 +33,12 @@ pub struct DaemonSpec<'a> {
     pub name: &'a str,
     /// Folder of the binaries; `lab-run` lies there too.
     pub bin_dir: &'a Path,
-    /// Namespace to run in.
+    /// Namespace to run in, or [`HERE`].
     pub netns: &'a Path,
     /// Program in `bin_dir` and its arguments.
     pub argv: Vec<OsString>,
+    /// Environment besides the caller's own.
+    pub env: &'a [(&'a str, &'a str)],
     /// Standard output and error, appended.
     pub log_path: PathBuf,
     /// See [`Lifetime`].
@@ -61,7 +67,11 @@ impl Daemon {
             .with_context(|| format!("open {}", spec.log_path.display()))?;
         let (program, args) = spec.argv.split_first().context("no program")?;
         let runner = spec.bin_dir.join("lab-run");
-        let child = Command::new(&runner)
+        let mut command = Command::new(&runner);
+        if spec.netns == Path::new(HERE) {
+            command.process_group(0);
+        }
+        let child = command
             .arg(spec.netns)
             .arg(match spec.lifetime {
                 Lifetime::Lab => "lab",
@@ -69,6 +79,7 @@ impl Daemon {
             })
             .arg(spec.bin_dir.join(program))
             .args(args)
+            .envs(spec.env.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -108,6 +119,14 @@ impl Daemon {
                 self.log_tail()
             ),
         }
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// SIGKILL, and waits for its end.

@@ -11,7 +11,8 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use vm_tests::lab::{Cloud, Netns, wait};
 
-use super::{Attached, is_demo_dir};
+use super::is_demo_dir;
+use super::pods::{Attached, Pods};
 use crate::term;
 
 /// Name of the list in the work folder.
@@ -26,11 +27,12 @@ struct Kept {
 }
 
 /// Writes the list and tells where to look.
-pub(super) fn leave(work_dir: &Path, cloud: &Cloud, attached: &[Attached]) -> Result<()> {
-    let pods = attached.iter().map(|a| a.pod.netns().to_string());
+pub(super) fn leave(work_dir: &Path, cloud: &Cloud, pods: &Pods) -> Result<()> {
+    let all = pods.running.iter().chain(&pods.ended);
+    let of_pods = all.map(|attached| attached.pod.netns().to_string());
     let kept = Kept {
         pids: cloud.pids(),
-        netns: cloud.netns_names().into_iter().chain(pods).collect(),
+        netns: cloud.netns_names().into_iter().chain(of_pods).collect(),
     };
     let path = work_dir.join(FILE);
     fs::write(&path, serde_json::to_vec_pretty(&kept)?)
@@ -39,16 +41,19 @@ pub(super) fn leave(work_dir: &Path, cloud: &Cloud, attached: &[Attached]) -> Re
         let (netns, kubeconfig) = (node.netns(), node.kubeconfig());
         let kubeconfig = kubeconfig.display();
         let socket = node.socket();
+        let socket = socket.display();
         term::progress(&format!(
-            "kept: {} in namespace {netns}, agent socket {}, kubeconfig {kubeconfig}",
+            "kept: {} in namespace {netns}, agent socket {socket}, kubeconfig {kubeconfig}",
             node.plan.name,
-            socket.display(),
         ));
         term::progress(&format!(
             "try:  cargo xtask demo exec -- lab-run {netns} kept spiderpoolctl --kubeconfig {kubeconfig} pool list"
         ));
+        term::progress(&format!(
+            "try:  cargo xtask demo exec -- spiderpoolctl subeni stats --socket {socket}"
+        ));
     }
-    for Attached { pod, row, .. } in attached {
+    for Attached { pod, row, .. } in &pods.running {
         term::progress(&format!("kept: {} in namespace {}", row.name, pod.netns()));
     }
     Ok(())

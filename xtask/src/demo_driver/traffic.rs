@@ -8,7 +8,7 @@ use vm_tests::lab::Cloud;
 use vm_tests::lab::layout::{GATEWAY_V4, GATEWAY_V6};
 use vm_tests::lab::peers;
 
-use super::Attached;
+use super::pods::Attached;
 use crate::demo_report::{Ping, Tcp};
 use crate::term;
 

@@ -14,9 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use tokio::task::AbortHandle;
 
-/// Idle watches end by themselves after this many seconds, below the idle limit of middle boxes
-/// that drop connections without a word (case B34).
-pub(super) const WATCH_SECONDS: u32 = 200;
+use crate::flow::error::full;
 
 /// Copies by key.
 pub(super) struct Cache<K, V> {
@@ -208,7 +206,11 @@ where
 /// Once when it begins: the client retries every few seconds and a flood hides the cause.
 pub(super) fn report(kind: &str, failing: &mut bool, error: &watcher::Error) {
     if !std::mem::replace(failing, true) {
-        tracing::warn!(kind, error = %error, "the watch fails; what is cached may be outdated until it works again");
+        tracing::warn!(
+            kind,
+            error = full(error),
+            "the watch fails; what is cached may be outdated until it works again"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ use spiderpool_api::names;
 
 use super::error::store_error;
 use super::{PodEvent, StoreError};
+use crate::failpoint::del_step;
 
 /// Reporter of our events.
 const COMPONENT: &str = "spiderpool-agent";
@@ -63,7 +64,7 @@ pub(super) async fn remove_endpoint(
         }),
         ..DeleteParams::default()
     };
-    match api.delete(&name, &params).await {
+    match del_step!(DeleteEndpoint, api.delete(&name, &params)) {
         Ok(_) => {}
         // Gone, or another object has the name now: neither is ours to delete.
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => return Ok(()),
@@ -77,7 +78,11 @@ pub(super) async fn remove_endpoint(
         if found.uid() != endpoint.uid() || !drop_finalizer(&mut found) {
             return Ok(());
         }
-        match api.replace(&name, &PostParams::default(), &found).await {
+        let replaced = del_step!(
+            DropFinalizer,
+            api.replace(&name, &PostParams::default(), &found)
+        );
+        match replaced {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             // Somebody wrote it in between; each round reads the newest.

@@ -139,15 +139,17 @@ impl PoolCache {
         read: &PoolObject,
         records: &Records,
     ) -> Result<Arc<PoolObject>, StoreError> {
-        let what = format!("SpiderIPPool {}", read.name());
-        let body = serde_json::to_vec(&read.with_records(records)).map_err(kube::Error::SerdeError);
-        let body = body.map_err(|error| store_error(error, "write", &what))?;
+        let (verb, what) = (
+            "write the status of",
+            format!("SpiderIPPool {}", read.name()),
+        );
+        let sent = read.with_records(records);
+        let body = serde_json::to_vec(&sent).map_err(kube::Error::SerdeError);
+        let body = body.map_err(|error| store_error(error, verb, &what))?;
         let request =
             requests().replace_subresource("status", read.name(), &PostParams::default(), body);
-        let written = self
-            .shared
-            .send(request, "write the status of", &what)
-            .await?;
+        let answer = self.shared.exchange(request, verb, &what).await?;
+        let written = Arc::new(PoolObject::from_answer(answer, &sent, records)?);
         self.put(Arc::clone(&written));
         Ok(written)
     }
@@ -208,6 +210,8 @@ impl Shared {
             .iter()
             .filter(|(_, entry)| entry.is_outdated() && entry.object.pool().is_err());
         names.extend(unusable.map(|(name, _)| name.clone()));
+        // The order of a map is no order; what is asked shall repeat.
+        names.sort_unstable();
         names
     }
 
@@ -236,11 +240,15 @@ impl Shared {
         verb: &str,
         what: &str,
     ) -> Result<Arc<PoolObject>, StoreError> {
+        let raw = self.exchange(built, verb, what).await?;
+        Ok(Arc::new(PoolObject::from_raw(raw)?))
+    }
+
+    async fn exchange(&self, built: Built, verb: &str, what: &str) -> Result<Value, StoreError> {
         let request = built.map_err(kube::Error::BuildRequest);
         let request = request.map_err(|error| store_error(error, verb, what))?;
         let answer = self.client.request::<Value>(request).await;
-        let raw = answer.map_err(|error| store_error(error, verb, what))?;
-        Ok(Arc::new(PoolObject::from_raw(raw)?))
+        answer.map_err(|error| store_error(error, verb, what))
     }
 
     async fn fetch(&self, name: &str) -> Result<Option<Arc<PoolObject>>, StoreError> {

@@ -9,14 +9,40 @@ use kube::{Api, Client, Resource, ResourceExt};
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_controller::client::bounded;
 
-use super::cache::{Cache, WATCH_SECONDS};
+use super::cache::Cache;
 use super::owners::Owners;
 use super::pool_cache::PoolCache;
 use super::{KubeStore, MetadataFacts, ObjectKey, PodObject, Store, StoreError, node_label};
 
 /// Between two looks at whether the first lists are in.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a store waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// For the first lists.
+    pub patience: Duration,
+    /// After so many seconds the server ends a watch, and it is opened anew; one that says nothing
+    /// for 5 s longer is dead.
+    pub watch_seconds: u32,
+}
+
+impl Waits {
+    /// Idle watches end by themselves after this many seconds, below the idle limit of middle boxes
+    /// that drop connections without a word (case B34).
+    pub const WATCH_SECONDS: u32 = 200;
+
+    /// Patience, and watches as long as they are unless somebody asks for less.
+    #[must_use]
+    pub const fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            watch_seconds: Self::WATCH_SECONDS,
+        }
+    }
+}
 
 /// The store cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -35,28 +61,31 @@ pub enum StartError {
 }
 
 impl KubeStore {
-    /// Opens the watches and waits until each has its first list, at most `patience`.
+    /// Opens the watches and waits until each has its first list, at most
+    /// `waits.patience`.
     ///
     /// # Errors
     /// [`StartError`] says which kind could not be read.
-    pub async fn start(client: Client, node: &str, patience: Duration) -> Result<Self, StartError> {
-        let store = Self::open(client, node).await.map_err(StartError::Pools)?;
-        let filled = tokio::time::timeout(patience, async {
+    pub async fn start(client: Client, node: &str, waits: Waits) -> Result<Self, StartError> {
+        let opened = Self::open(client, node, waits.watch_seconds).await;
+        let store = opened.map_err(StartError::Pools)?;
+        let filled = tokio::time::timeout(waits.patience, async {
             while store.ready().is_err() {
                 tokio::time::sleep(LOOK).await;
             }
         });
         match (filled.await, store.ready()) {
             (Err(_), Err(missing)) => Err(StartError::NotFilled {
-                waited: patience,
+                waited: waits.patience,
                 missing,
             }),
             _ => Ok(store),
         }
     }
 
-    async fn open(client: Client, node: &str) -> Result<Self, StoreError> {
-        let config = || Config::default().any_semantic().timeout(WATCH_SECONDS);
+    async fn open(client: Client, node: &str, watch_seconds: u32) -> Result<Self, StoreError> {
+        let client = bounded(client);
+        let config = || Config::default().any_semantic().timeout(watch_seconds);
         let pools: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client.clone());
         let pools = PoolCache::start(client.clone(), watcher(pools, config())).await?;
         let pods: Api<Pod> = Api::all(client.clone());

@@ -68,11 +68,24 @@ impl Endpoint {
         }
         let host = uri.host().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| wrong("it has no host"))?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        // `Uri::port_u16` has no word for a port that is none: the default would be called instead.
+        let port = match authority
+            .strip_prefix(host)
+            .map(|rest| rest.strip_prefix(':'))
+        {
+            None => return Err(wrong("it has a user name")),
+            Some(None) => port,
+            Some(Some(digits)) => match digits.parse() {
+                Ok(port @ 1..) => port,
+                _ => return Err(wrong("the port is not in 1-65535")),
+            },
+        };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Ok(Self {
             tls,
             host: host.to_owned(),
-            port: uri.port_u16().unwrap_or(port),
+            port,
             server_name: host.to_owned(),
             ca_file: None,
         })
@@ -199,6 +212,12 @@ mod tests {
             "http://sim/v1",
             "http://sim?a=b",
             "/x",
+            "http://sim:0",
+            "http://sim:99999",
+            "http://[::1]:65536",
+            "http://sim:80x",
+            "http://sim:",
+            "http://user@sim:80",
         ] {
             let error = Endpoint::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("{url:?}")), "{error}");

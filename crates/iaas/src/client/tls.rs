@@ -43,6 +43,10 @@ pub(super) async fn connect(
     let failed = |source| TransportError::Tls {
         provider: endpoint.to_string(),
         server_name: endpoint.server_name_text(),
+        verified_by: match endpoint.ca_file() {
+            Some(path) => format!("CA file {}", path.display()),
+            None => "nothing".to_owned(),
+        },
         source,
     };
     let name = endpoint

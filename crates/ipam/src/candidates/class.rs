@@ -5,8 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Refusal;
 use super::level::Wanted;
+use super::{Reason, Refusal};
 use crate::facts::Snapshot;
 use crate::pool::Pool;
 use crate::range::Family;
@@ -105,13 +105,11 @@ pub(super) fn exclusive(snapshot: &Snapshot, wanted: Wanted) -> Classed {
                     used.push(pool);
                     continue;
                 }
-                Some(primary) if kept != Class::Pair => {
-                    format!("is the IPv6 side of a pair and is not used alone: name {primary}")
-                }
+                Some(primary) if kept != Class::Pair => Reason::PairHalf { primary },
                 _ => {
                     let event = !siblings.contains(&pool.name);
                     classed.drop_pool(&pool, kept, event);
-                    format!("is ignored: pools of class {kept} are named as well")
+                    Reason::Class(kept)
                 }
             };
             refusals.push(Refusal {

@@ -7,10 +7,11 @@ use spiderpool_api::cni_conf::Plugin;
 use spiderpool_api::names;
 use spiderpool_api::selector::LabelSelector;
 
-use super::{Candidate, Request};
+use super::{Candidate, Reason, Request};
 use crate::annotation::AnnotationError;
-use crate::facts::{Owner, Snapshot, Texts};
+use crate::facts::{Master, Owner, Snapshot, Texts};
 use crate::networks;
+use crate::overlap::pool_loses_to;
 use crate::pool::Pool;
 use crate::range::Family;
 
@@ -21,7 +22,7 @@ pub(super) fn admit(
     nic: &str,
     family: Family,
     pool: &Arc<Pool>,
-) -> Result<Result<Candidate, String>, AnnotationError> {
+) -> Result<Result<Candidate, Reason>, AnnotationError> {
     let filter = Filter {
         snapshot,
         request,
@@ -40,12 +41,13 @@ pub(super) fn admit(
         }
     };
     let Some(half) = snapshot.pool(sibling) else {
-        return Ok(Err(format!(
-            "has the pair pool {sibling}, which does not exist"
-        )));
+        return Ok(Err(Reason::PairMissing(sibling.clone())));
     };
     Ok(match filter.refusal(half, Family::V6)? {
-        Some(reason) => Err(format!("has the pair pool {sibling}, which {reason}")),
+        Some(reason) => Err(Reason::Pair {
+            sibling: sibling.clone(),
+            reason: Box::new(reason),
+        }),
         None => Ok(Candidate {
             pool: Arc::clone(pool),
             sibling: Some(Arc::clone(half)),
@@ -61,85 +63,87 @@ struct Filter<'a> {
 
 impl Filter<'_> {
     /// The first reason against the pool, in the order of the table.
-    fn refusal(&self, pool: &Pool, family: Family) -> Result<Option<String>, AnnotationError> {
+    fn refusal(&self, pool: &Pool, family: Family) -> Result<Option<Reason>, AnnotationError> {
         if let Some(word) = pool.closed() {
-            return Ok(Some(format!("is {word}")));
+            return Ok(Some(Reason::Closed(word)));
         }
         if pool.family != family {
-            return Ok(Some(format!("is an {} pool, not {family}", pool.family)));
+            return Ok(Some(Reason::Family {
+                pool: pool.family,
+                wanted: family,
+            }));
         }
-        let early = self
-            .overlap(pool)
+        let early = pool_loses_to(pool, &self.snapshot.pools)
+            .map(Reason::Overlap)
             .or_else(|| self.node(pool))
-            .or_else(|| self.namespace(pool));
+            .or_else(|| self.namespace(pool))
+            .or_else(|| self.network_type(pool));
         if early.is_some() {
             return Ok(early);
-        }
-        if let Some(reason) = self.network_type(pool) {
-            return Ok(Some(reason));
         }
         match self.pod(pool) {
             Verdict::Refused(reason) => return Ok(Some(reason)),
             Verdict::Accepted => return Ok(None),
             Verdict::Undecided => {}
         }
-        match self.multus(pool)? {
-            Verdict::Refused(reason) => Ok(Some(reason)),
-            Verdict::Accepted => Ok(None),
-            Verdict::Undecided => Ok(self.request.match_master_subnet.then(|| {
-                "cannot be compared with the master's subnet: match_master_subnet is not available in this release".to_owned()
-            })),
-        }
+        Ok(match self.multus(pool)? {
+            Verdict::Refused(reason) => Some(reason),
+            Verdict::Accepted => None,
+            Verdict::Undecided => self.master(pool),
+        })
     }
 
-    /// Of two pools that overlap the later one gives out nothing; each agent sees the same loser.
-    fn overlap(&self, pool: &Pool) -> Option<String> {
-        let rank = |pool: &Pool| (pool.created.clone(), pool.name.clone());
-        let winner = self.snapshot.pools.iter().find(|other| {
-            other.name != pool.name
-                && other.family == pool.family
-                && rank(other) < rank(pool)
-                && !other.usable.intersect(&pool.usable).is_empty()
-        })?;
-        Some(format!(
-            "overlaps the older IPPool {} and gives out nothing until one of them is changed",
-            winner.name
-        ))
-    }
-
-    fn node(&self, pool: &Pool) -> Option<String> {
+    fn node(&self, pool: &Pool) -> Option<Reason> {
         let node = &self.snapshot.node;
         let names = &pool.affinity.node_names;
         if !names.is_empty() {
-            return (!names.contains(&node.name))
-                .then(|| format!("is for node {}, not {}", names.join(", "), node.name));
+            return (!names.contains(&node.name)).then(|| Reason::NodeName {
+                names: names.clone(),
+                node: node.name.clone(),
+            });
         }
-        unmatched(pool.affinity.node.as_ref(), &node.labels)
-            .then(|| format!("has a nodeAffinity that node {} does not match", node.name))
+        unmatched(pool.affinity.node.as_ref(), &node.labels).then(|| Reason::NodeAffinity {
+            node: node.name.clone(),
+        })
     }
 
-    fn namespace(&self, pool: &Pool) -> Option<String> {
+    fn namespace(&self, pool: &Pool) -> Option<Reason> {
         let namespace = &self.snapshot.pod.namespace;
         let names = &pool.affinity.namespace_names;
         if !names.is_empty() {
-            return (!names.contains(namespace))
-                .then(|| format!("is for namespace {}, not {namespace}", names.join(", ")));
+            return (!names.contains(namespace)).then(|| Reason::NamespaceName {
+                names: names.clone(),
+                namespace: namespace.clone(),
+            });
         }
-        unmatched(
-            pool.affinity.namespace.as_ref(),
-            &self.snapshot.namespace.labels,
-        )
-        .then(|| format!("has a namespaceAffinity that namespace {namespace} does not match"))
+        let labels = &self.snapshot.namespace.labels;
+        unmatched(pool.affinity.namespace.as_ref(), labels).then(|| Reason::NamespaceAffinity {
+            namespace: namespace.clone(),
+        })
     }
 
     /// Only a sub-ENI carries an address of a provider. Of other NICs than the one being added
     /// the plugin is not known here.
-    fn network_type(&self, pool: &Pool) -> Option<String> {
+    fn network_type(&self, pool: &Pool) -> Option<Reason> {
         let other = self.nic == self.request.ifname && self.request.plugin != Plugin::EniVlan;
-        (pool.is_iaas() && other).then(|| {
-            "is a pool of an IaaS provider, which requires an eni-vlan SpiderMultusConfig"
-                .to_owned()
-        })
+        (pool.is_iaas() && other).then_some(Reason::NeedsEniVlan)
+    }
+
+    /// Of other NICs than the one being added neither the wish nor the master is known here.
+    fn master(&self, pool: &Pool) -> Option<Reason> {
+        if !self.request.match_master_subnet || self.nic != self.request.ifname {
+            return None;
+        }
+        match &self.snapshot.master {
+            Master::Unknown(why) => Some(Reason::MasterUnknown(why.clone())),
+            Master::Known { name, addresses } => {
+                let inside = addresses.iter().any(|one| pool.subnet.contains(one));
+                (!inside).then(|| Reason::MasterSubnet {
+                    master: name.clone(),
+                    subnet: pool.subnet,
+                })
+            }
+        }
     }
 
     fn pod(&self, pool: &Pool) -> Verdict {
@@ -151,14 +155,11 @@ impl Filter<'_> {
             return if is_application(selector, &pod.owner, &pod.namespace) {
                 Verdict::Accepted
             } else {
-                Verdict::Refused("is the automatic pool of another application".to_owned())
+                Verdict::Refused(Reason::OtherApplication)
             };
         }
         if selector.is_empty() || !selector.matches(&pod.labels) {
-            return Verdict::Refused(format!(
-                "has a podAffinity that Pod {} does not match",
-                pod.key()
-            ));
+            return Verdict::Refused(Reason::PodAffinity { pod: pod.key() });
         }
         Verdict::Undecided
     }
@@ -172,11 +173,10 @@ impl Filter<'_> {
         let cluster = self.request.cluster_network.as_deref();
         let network = networks::of_nic(&self.snapshot.pod, self.nic, cluster, agent)?;
         let Some(network) = network else {
-            return Ok(Verdict::Refused(format!(
-                "is for network {}, and nothing says which network NIC {} is of",
-                names.join(", "),
-                self.nic
-            )));
+            return Ok(Verdict::Refused(Reason::NetworkUnknown {
+                names: names.clone(),
+                nic: self.nic.to_owned(),
+            }));
         };
         let listed = names.iter().any(|name| {
             let (namespace, name) = name.split_once('/').unwrap_or((agent, name));
@@ -185,13 +185,11 @@ impl Filter<'_> {
         Ok(if listed {
             Verdict::Accepted
         } else {
-            Verdict::Refused(format!(
-                "is for network {}, not {}/{} of NIC {}",
-                names.join(", "),
-                network.namespace,
-                network.name,
-                self.nic
-            ))
+            Verdict::Refused(Reason::Network {
+                names: names.clone(),
+                network: format!("{}/{}", network.namespace, network.name),
+                nic: self.nic.to_owned(),
+            })
         })
     }
 }
@@ -200,7 +198,7 @@ enum Verdict {
     /// No further filter is asked.
     Accepted,
     Undecided,
-    Refused(String),
+    Refused(Reason),
 }
 
 /// An empty selector matches everything.

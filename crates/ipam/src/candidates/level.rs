@@ -58,22 +58,78 @@ pub(super) struct Named {
     pub(super) nics: Vec<Wanted>,
 }
 
+/// Pool names of one NIC, of both families whether enabled or not.
+pub(crate) struct NicPools {
+    pub(crate) nic: String,
+    pub(crate) pools: Vec<String>,
+}
+
+/// Pool names of every NIC that the level is about.
+pub(crate) struct PoolNames {
+    /// Items of `ippools` without interface names: NICs count by their order.
+    pub(crate) nameless: bool,
+    pub(crate) nics: Vec<NicPools>,
+}
+
 pub(super) fn preliminary(snapshot: &Snapshot, request: &Request) -> Result<Named, SelectError> {
-    let (level, choices) = choices(snapshot, request)?;
-    let nics = choices
+    let chosen = choices(snapshot, request)?;
+    let nics = chosen
+        .nics
         .into_iter()
-        .map(|(nic, choice)| wanted(snapshot, level, nic, &choice))
+        .map(|(nic, choice)| wanted(snapshot, chosen.level, nic, &choice))
         .collect::<Result<_, _>>()?;
-    Ok(Named { level, nics })
+    Ok(Named {
+        level: chosen.level,
+        nics,
+    })
+}
+
+/// The names alone, of both families, with the IPv6 sides of named pairs: what an endpoint may name
+/// without its choice having changed (spec ipam 1.4).
+///
+/// # Errors
+/// As [`super::select`], before any filter: what is wrong with the choice is told before anything
+/// is given up for it.
+pub(crate) fn pool_names(snapshot: &Snapshot, request: &Request) -> Result<PoolNames, SelectError> {
+    preliminary(snapshot, request)?;
+    let chosen = choices(snapshot, request)?;
+    let nameless = chosen.nameless;
+    let nics = chosen.nics.into_iter();
+    let named = nics.map(|(nic, choice)| {
+        let mut pools = Vec::new();
+        for family in Family::BOTH {
+            let (names, _) = expanded(snapshot, chosen.level, family, choice.of(family))?;
+            pools.extend(names);
+        }
+        let partner = |name: &String| snapshot.pool(name)?.pair.clone();
+        let partners: Vec<String> = pools.iter().filter_map(partner).collect();
+        pools.extend(partners);
+        Ok(NicPools { nic, pools })
+    });
+    Ok(PoolNames {
+        nameless,
+        nics: named.collect::<Result<_, SelectError>>()?,
+    })
 }
 
 type Choices = Vec<(String, PoolChoice)>;
 
-fn choices(snapshot: &Snapshot, request: &Request) -> Result<(Level, Choices), SelectError> {
+struct Chosen {
+    level: Level,
+    nameless: bool,
+    nics: Choices,
+}
+
+fn choices(snapshot: &Snapshot, request: &Request) -> Result<Chosen, SelectError> {
     let pod = &snapshot.pod;
     let this = |level, mut choice: PoolChoice| {
         choice.clean_gateway = request.clean_gateway;
-        Ok((level, vec![(request.ifname.clone(), choice)]))
+        let nics = vec![(request.ifname.clone(), choice)];
+        Ok(Chosen {
+            level,
+            nameless: false,
+            nics,
+        })
     };
     refuse_auto_pool(pod, names::POD_SUBNET)?;
     if let Some(text) = pod.annotations.get(names::POD_IPPOOL) {
@@ -81,10 +137,12 @@ fn choices(snapshot: &Snapshot, request: &Request) -> Result<(Level, Choices), S
     }
     refuse_auto_pool(pod, names::POD_SUBNETS)?;
     if let Some(text) = pod.annotations.get(names::POD_IPPOOLS) {
-        return Ok((
-            Level::PodIppools,
-            all_nics(snapshot, request, parse_ippools(text)?)?,
-        ));
+        let items = parse_ippools(text)?;
+        return Ok(Chosen {
+            level: Level::PodIppools,
+            nameless: items.iter().any(|item| item.interface.is_none()),
+            nics: all_nics(snapshot, request, items)?,
+        });
     }
     let defaults = namespace_defaults(&snapshot.namespace)?;
     if !defaults.ipv4.is_empty() || !defaults.ipv6.is_empty() {
@@ -180,20 +238,9 @@ fn wanted(
             off.push(format!("{family} is not enabled in this cluster"));
             continue;
         }
-        let pools = snapshot.pools.iter().filter(|pool| pool.family == family);
-        let expansion = expand(list, pools.map(|pool| pool.name.as_str())).map_err(|source| {
-            SelectError::Pattern {
-                from: level,
-                source,
-            }
-        })?;
-        unmatched.extend(
-            expansion
-                .unmatched
-                .iter()
-                .map(|pattern| format!("pattern {pattern} matches no {family} pool")),
-        );
-        let found = lookup(snapshot, level, &nic, family, &expansion.names)?;
+        let (names, empty) = expanded(snapshot, level, family, list)?;
+        unmatched.extend(empty);
+        let found = lookup(snapshot, level, &nic, family, &names)?;
         if !found.is_empty() {
             families.push((family, found));
         }
@@ -211,6 +258,24 @@ fn wanted(
         clean_gateway: choice.clean_gateway,
         families,
     })
+}
+
+/// The names a list stands for, and a text for each pattern without a match.
+fn expanded(
+    snapshot: &Snapshot,
+    level: Level,
+    family: Family,
+    list: &[String],
+) -> Result<(Vec<String>, Vec<String>), SelectError> {
+    let pools = snapshot.pools.iter().filter(|pool| pool.family == family);
+    let expansion = expand(list, pools.map(|pool| pool.name.as_str()));
+    let expansion = expansion.map_err(|source| SelectError::Pattern {
+        from: level,
+        source,
+    })?;
+    let empty = expansion.unmatched.iter();
+    let empty = empty.map(|pattern| format!("pattern {pattern} matches no {family} pool"));
+    Ok((expansion.names, empty.collect()))
 }
 
 const fn enabled(snapshot: &Snapshot, family: Family) -> bool {
@@ -244,7 +309,10 @@ fn lookup(
                 pool: name.clone(),
                 nic: nic.to_owned(),
                 family,
-                why: why.unwrap_or_else(|| "there is no such pool".to_owned()),
+                why: why.unwrap_or_else(|| match name.as_str() {
+                    "" => "the name is empty".to_owned(),
+                    _ => "there is no such pool".to_owned(),
+                }),
             });
         };
         pools.push(Arc::clone(pool));

@@ -2,12 +2,14 @@ use serde_json::{Value, json};
 use spiderpool_api::names;
 
 use super::*;
-use crate::facts::Owner;
+use crate::facts::{Master, Owner};
 use crate::fixture::{iaas, object, snapshot, with};
 
 mod classes;
+mod explained;
 mod filters;
 mod levels;
+mod properties;
 
 fn eni() -> Request {
     Request::new(Plugin::EniVlan, "eth0")

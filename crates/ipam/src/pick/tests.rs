@@ -7,6 +7,7 @@ use crate::fixture::{entry, iaas, object, pool, who, with, with_records};
 mod cold;
 mod pairs;
 mod plain;
+mod properties;
 mod provider;
 
 fn ip(text: &str) -> IpAddr {

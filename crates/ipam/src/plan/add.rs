@@ -8,7 +8,10 @@ use spiderpool_api::ip_meta::EntryState;
 
 use super::allocation::{Allocation, to_endpoint};
 use super::steps::{PlannedStep, Step};
+use super::sticky::{self, Adoption, Exchange};
+use crate::candidates::NicCandidates;
 use crate::facts::{Snapshot, pod_alive};
+use crate::overlap::pool_loses_to;
 use crate::pick::{Claimant, owns};
 use crate::pool::{Mode, Pool};
 
@@ -51,6 +54,11 @@ pub enum Intent {
         /// Addresses without a record.
         lost: Vec<Held>,
     },
+    /// An identity that outlives its Pods: its addresses move to this one, then the answer comes
+    /// from the endpoint. When one of this NIC is not to be had, [`sticky::give_up`] and plan anew.
+    Adopt(Adoption),
+    /// Addresses of such an identity that cannot come along: they are given up, then plan anew.
+    Exchange(Exchange),
 }
 
 /// An ADD as data. The NIC steps follow for the calling plugin alone.
@@ -96,19 +104,7 @@ pub fn plan_add(snapshot: &Snapshot, ifname: &str) -> Result<AddPlan, AddError> 
         });
     }
     let intent = intent(snapshot, ifname, Unpublished::Moved);
-    let skipped = |step: Step| match &intent {
-        Intent::Fresh(EndpointWrite::Recreate) => false,
-        Intent::Fresh(_) => step == Step::DropEndpoint,
-        Intent::Reclaim { .. } => {
-            matches!(step, Step::DropEndpoint | Step::Bind | Step::Record)
-        }
-        Intent::Retrieve(_) => {
-            matches!(
-                step,
-                Step::DropEndpoint | Step::Claim | Step::ClaimHalf | Step::Bind | Step::Record
-            )
-        }
-    };
+    let skipped = |step: Step| skips(&intent, step);
     let steps = Step::ALL
         .into_iter()
         .filter(|step| !skipped(*step))
@@ -120,6 +116,29 @@ pub fn plan_add(snapshot: &Snapshot, ifname: &str) -> Result<AddPlan, AddError> 
     Ok(AddPlan { intent, steps })
 }
 
+/// Whether a plan of this intent leaves the step out.
+fn skips(intent: &Intent, step: Step) -> bool {
+    let claims = matches!(step, Step::Claim | Step::ClaimHalf);
+    match intent {
+        Intent::Fresh(EndpointWrite::Recreate) => false,
+        Intent::Fresh(_) | Intent::Adopt(_) => step == Step::DropEndpoint,
+        Intent::Reclaim { .. } => {
+            matches!(step, Step::DropEndpoint | Step::Bind | Step::Record)
+        }
+        Intent::Retrieve(_) => {
+            claims || matches!(step, Step::DropEndpoint | Step::Bind | Step::Record)
+        }
+        Intent::Exchange(exchange) => {
+            let writes = if exchange.keep.is_empty() {
+                Step::DropEndpoint
+            } else {
+                Step::Record
+            };
+            step != writes
+        }
+    }
+}
+
 /// What an ADD would find, for CHECK: a binding that the provider has not published yet counts, as
 /// it does so a moment after its answer (spec iaas 7.4).
 #[must_use]
@@ -129,7 +148,7 @@ pub fn plan_check(snapshot: &Snapshot, ifname: &str) -> Intent {
 
 /// What it means that a global pool's metadata has no entry of a bound address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unpublished {
+pub(super) enum Unpublished {
     /// The sub-ENI may be gone.
     Moved,
     /// It will be published.
@@ -140,18 +159,15 @@ fn intent(snapshot: &Snapshot, ifname: &str, unpublished: Unpublished) -> Intent
     let Some(endpoint) = &snapshot.endpoint else {
         return Intent::Fresh(EndpointWrite::Create);
     };
+    if snapshot.identity().is_some() && unpublished == Unpublished::Moved {
+        return sticky::intent(snapshot, ifname, endpoint);
+    }
     let current = &endpoint.current;
     if current.uid != snapshot.pod.uid {
         return Intent::Fresh(EndpointWrite::Recreate);
     }
-    let named = |nic: &&EndpointNic| nic.interface == ifname;
-    let nameless = |nic: &&EndpointNic| nic.interface.is_empty();
-    let found = current
-        .ips
-        .iter()
-        .find(named)
-        .or_else(|| current.ips.iter().find(nameless));
-    let Some(nic) = found else {
+    let found = sticky::position(&current.ips, ifname);
+    let Some(nic) = found.and_then(|index| current.ips.get(index)) else {
         return Intent::Fresh(EndpointWrite::Append);
     };
     let who = claimant(snapshot, ifname);
@@ -199,6 +215,8 @@ fn standing(
         return Standing::Untrue;
     };
     match pool.records.get(item.address) {
+        // Another pool owns that address now, or will.
+        None if pool_loses_to(pool, &snapshot.pools).is_some() => Standing::Untrue,
         None => Standing::Lost,
         Some(record) if !owns(who, item.address, record) => Standing::Untrue,
         Some(_) if moved(pool, who, nic, item, unpublished) => Standing::Untrue,
@@ -208,7 +226,7 @@ fn standing(
 
 /// Whether readable metadata says that the sub-ENI is gone, elsewhere or has another VLAN or MAC.
 /// Metadata that is not ready says nothing: an attached Pod outlives a provider's pause.
-fn moved(
+pub(super) fn moved(
     pool: &Pool,
     who: &Claimant,
     nic: &EndpointNic,
@@ -237,7 +255,7 @@ fn moved(
     }
 }
 
-fn held(nic: &EndpointNic) -> Vec<Held> {
+pub(super) fn held(nic: &EndpointNic) -> Vec<Held> {
     [(&nic.ipv4, &nic.ipv4_pool), (&nic.ipv6, &nic.ipv6_pool)]
         .into_iter()
         .filter_map(|(address, pool)| {
@@ -253,7 +271,7 @@ fn held(nic: &EndpointNic) -> Vec<Held> {
 }
 
 /// Addresses of all NICs of an endpoint.
-pub(super) fn held_by(current: &EndpointAllocation) -> Vec<Held> {
+pub(crate) fn held_by(current: &EndpointAllocation) -> Vec<Held> {
     current.ips.iter().flat_map(held).collect()
 }
 
@@ -261,11 +279,9 @@ pub(super) fn held_by(current: &EndpointAllocation) -> Vec<Held> {
 #[must_use]
 pub fn claimant(snapshot: &Snapshot, nic: &str) -> Claimant {
     let pod = &snapshot.pod;
-    let current = snapshot.endpoint.as_ref().map(|endpoint| &endpoint.current);
-    let own = current.filter(|current| current.uid == pod.uid);
-    let others = own.into_iter().flat_map(|current| &current.ips);
+    let others = details(snapshot).iter();
     Claimant {
-        pod: pod.key(),
+        pod: snapshot.record_key(),
         uid: pod.uid.clone(),
         nic: nic.to_owned(),
         node: snapshot.node.name.clone(),
@@ -277,16 +293,34 @@ pub fn claimant(snapshot: &Snapshot, nic: &str) -> Claimant {
     }
 }
 
+/// The details that count for this Pod: its own, and any that its identity keeps.
+fn details(snapshot: &Snapshot) -> &[EndpointNic] {
+    let current = snapshot.endpoint.as_ref().map(|endpoint| &endpoint.current);
+    let sticky = snapshot.identity().is_some();
+    let own = current.filter(|current| sticky || current.uid == snapshot.pod.uid);
+    own.map_or(&[], |current| &current.ips)
+}
+
+/// The NICs of a selection that a fresh ADD of `ifname` claims for. Others that the endpoint lists
+/// have addresses; whether those are still true is for their own ADDs.
+#[must_use]
+pub fn to_claim<'a>(
+    snapshot: &Snapshot,
+    ifname: &str,
+    nics: &'a [NicCandidates],
+) -> Vec<&'a NicCandidates> {
+    let listed = |nic: &str| details(snapshot).iter().any(|known| known.interface == nic);
+    nics.iter()
+        .filter(|nic| nic.nic == ifname || !listed(&nic.nic))
+        .collect()
+}
+
 /// The endpoint's status once `allocations` are recorded: details of NICs already listed are
-/// replaced, others of this Pod stay, an earlier Pod's go.
+/// replaced, others of this Pod stay, an earlier Pod's go unless both are of one identity.
 #[must_use]
 pub fn endpoint_after(snapshot: &Snapshot, allocations: &[Allocation]) -> EndpointStatus {
     let pod = &snapshot.pod;
-    let current = snapshot.endpoint.as_ref().map(|endpoint| &endpoint.current);
-    let mut ips: Vec<EndpointNic> = current
-        .filter(|current| current.uid == pod.uid)
-        .map(|current| current.ips.clone())
-        .unwrap_or_default();
+    let mut ips = details(snapshot).to_vec();
     for allocation in allocations {
         let detail = to_endpoint(allocation);
         match ips
@@ -296,6 +330,11 @@ pub fn endpoint_after(snapshot: &Snapshot, allocations: &[Allocation]) -> Endpoi
             Some(known) => *known = detail,
             None => ips.push(detail),
         }
+    }
+    if allocations.len() > 1 {
+        // Items of `ippools` without names count by their order.
+        let named = |nic: &EndpointNic| allocations.iter().position(|own| own.nic == nic.interface);
+        ips.sort_by_key(|nic| named(nic).unwrap_or(usize::MAX));
     }
     EndpointStatus {
         current: EndpointAllocation {

@@ -6,6 +6,7 @@ use spiderpool_api::names;
 
 use super::add::{Held, held_by};
 use crate::facts::{PodFacts, pod_alive};
+use crate::sticky::Sticky;
 
 /// Facts of a DEL, read uncached where the API answers.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,6 +21,19 @@ pub struct DelFacts {
     pub endpoint: Option<EndpointStatus>,
     /// Pools that the attachment file or this agent's own writes name for the UID.
     pub known_pools: Vec<String>,
+    /// What outlives the Pod, by the endpoint's owner ([`crate::sticky::Switches::of_endpoint`]).
+    pub identity: Option<Identity>,
+}
+
+/// An identity that outlives its Pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Its kind.
+    pub kind: Sticky,
+    /// Whether it still exists, read past the caches ([`crate::sticky`]).
+    pub valid: bool,
+    /// Whether another Pod of it lives: a migration has two.
+    pub other_alive: bool,
 }
 
 /// Why nothing is freed; always a success.
@@ -35,6 +49,8 @@ pub enum NothingToFree {
     OtherPod,
     /// The endpoint does not list the NIC.
     NicNotRecorded,
+    /// The identity keeps its addresses for the next Pod.
+    Kept(Sticky),
 }
 
 impl NothingToFree {
@@ -47,6 +63,12 @@ impl NothingToFree {
             Self::NoEndpoint => "there is no SpiderEndpoint and no known record",
             Self::OtherPod => "the SpiderEndpoint belongs to another Pod of this name",
             Self::NicNotRecorded => "the SpiderEndpoint does not list this NIC",
+            Self::Kept(Sticky::StatefulSet) => {
+                "the StatefulSet still has this ordinal, which keeps its addresses"
+            }
+            Self::Kept(Sticky::VirtualMachine) => {
+                "the virtual machine still exists and keeps its addresses"
+            }
         }
     }
 }
@@ -98,11 +120,30 @@ pub fn plan_del(facts: &DelFacts) -> DelPlan {
     let Some(uid) = uid.filter(|uid| !uid.is_empty()) else {
         return DelPlan::Nothing(NothingToFree::UidUnknown);
     };
+    match (&facts.endpoint, facts.identity) {
+        (Some(_), Some(identity)) if identity.valid => {
+            DelPlan::Nothing(NothingToFree::Kept(identity.kind))
+        }
+        // Whichever of its Pods the endpoint was written for last: of a failed migration it is the
+        // target, and the source is the one that ends.
+        (Some(endpoint), Some(identity))
+            if !identity.other_alive && !endpoint.current.uid.is_empty() =>
+        {
+            DelPlan::Release {
+                uid: endpoint.current.uid.clone(),
+                from: ReleaseFrom::Endpoint(held_by(&endpoint.current)),
+            }
+        }
+        (endpoint, _) => stateless(facts, uid, endpoint.as_ref()),
+    }
+}
+
+fn stateless(facts: &DelFacts, uid: &str, endpoint: Option<&EndpointStatus>) -> DelPlan {
     let release = |from| DelPlan::Release {
         uid: uid.to_owned(),
         from,
     };
-    match &facts.endpoint {
+    match endpoint {
         Some(endpoint) if endpoint.current.uid == uid => {
             let current = &endpoint.current;
             let listed = |name: &str| name.is_empty() || name == facts.ifname;

@@ -1,4 +1,5 @@
-//! The steps of an ADD, in their order, and what a later failure does about each (design section 3).
+//! The steps of an ADD, in their order, and what a later failure does about each (design section 3);
+//! and those of a DEL.
 
 use crate::pool::Mode;
 
@@ -17,6 +18,8 @@ pub enum Step {
     Record,
     /// What DEL needs if the API is gone.
     AttachmentFile,
+    /// Entry in the frame observer, before there is a link.
+    ObserverEntry,
     /// The VLAN link, straight into the Pod netns under a temporary name.
     Link,
     /// Sysctls of the link.
@@ -31,19 +34,20 @@ pub enum Step {
     Route,
     /// Gratuitous ARP and unsolicited NA.
     Announce,
-    /// Entry in the frame observer.
+    /// The observer's entry becomes active.
     Observer,
 }
 
 impl Step {
     /// All steps in the order of a fresh ADD.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DropEndpoint,
         Self::Claim,
         Self::ClaimHalf,
         Self::Bind,
         Self::Record,
         Self::AttachmentFile,
+        Self::ObserverEntry,
         Self::Link,
         Self::Sysctl,
         Self::RenameUp,
@@ -64,6 +68,7 @@ impl Step {
             Self::Bind => "bind",
             Self::Record => "record",
             Self::AttachmentFile => "attachment_file",
+            Self::ObserverEntry => "observer_entry",
             Self::Link => "link",
             Self::Sysctl => "sysctl",
             Self::RenameUp => "rename_up",
@@ -83,12 +88,76 @@ impl Step {
             Self::Claim | Self::ClaimHalf => Undo::ByPoolMode,
             Self::Preflight | Self::Announce => Undo::Nothing,
             Self::AttachmentFile
+            | Self::ObserverEntry
             | Self::Link
             | Self::Sysctl
             | Self::RenameUp
             | Self::Address
             | Self::Route
             | Self::Observer => Undo::Reverse,
+        }
+    }
+}
+
+/// One step of a DEL, in the order they run. There is no undo: a DEL that ended early is repeated,
+/// and what is gone already is no failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DelStep {
+    /// The observer's entry is told that the NIC goes.
+    Drain,
+    /// The link.
+    Unlink,
+    /// The observer's entry.
+    Unobserve,
+    /// The Pod object that standalone mode made for a bare container.
+    DeletePod,
+    /// The mark on the record of a sub-ENI that goes back to the provider.
+    Mark,
+    /// The provider's call.
+    Unbind,
+    /// Records in pool status.
+    Free,
+    /// The endpoint is marked for deletion.
+    DeleteEndpoint,
+    /// Its finalizer, and with it the object.
+    DropFinalizer,
+    /// A release that the provider has not accepted is kept for later.
+    KeepForLater,
+    /// The attachment file.
+    RemoveFile,
+}
+
+impl DelStep {
+    /// All steps in their order.
+    pub const ALL: [Self; 11] = [
+        Self::Drain,
+        Self::Unlink,
+        Self::Unobserve,
+        Self::DeletePod,
+        Self::Mark,
+        Self::Unbind,
+        Self::Free,
+        Self::DeleteEndpoint,
+        Self::DropFinalizer,
+        Self::KeepForLater,
+        Self::RemoveFile,
+    ];
+
+    /// Stable name, for logs and failpoints; no step of an ADD has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Unlink => "unlink",
+            Self::Unobserve => "unobserve",
+            Self::DeletePod => "delete_pod",
+            Self::Mark => "mark",
+            Self::Unbind => "unbind",
+            Self::Free => "free",
+            Self::DeleteEndpoint => "delete_endpoint",
+            Self::DropFinalizer => "drop_finalizer",
+            Self::KeepForLater => "keep_for_later",
+            Self::RemoveFile => "remove_file",
         }
     }
 }

@@ -9,8 +9,13 @@ use crate::pick::Binding;
 use crate::pool::Mode;
 
 mod adds;
+mod batch_dels;
+mod changes;
 mod dels;
+mod life;
+mod properties;
 mod results;
+mod sticky;
 
 fn detail(interface: &str, ipv4: &str, pool: &str) -> EndpointNic {
     EndpointNic {
@@ -53,6 +58,8 @@ fn word(intent: &Intent) -> &'static str {
         Intent::Fresh(EndpointWrite::Replace) => "replace",
         Intent::Retrieve(_) => "retrieve",
         Intent::Reclaim { .. } => "reclaim",
+        Intent::Adopt(_) => "adopt",
+        Intent::Exchange(_) => "exchange",
     }
 }
 

@@ -218,3 +218,29 @@ async fn a_dead_connection_is_an_error_not_silence() {
     let error = rtnl.links().await.unwrap_err();
     assert!(matches!(error, RtnlError::Closed { .. }), "{error}");
 }
+
+/// The probe says what a link that is really asked for meets, and leaves none.
+#[tokio::test]
+async fn the_vlan_probe_agrees_with_making_a_link() {
+    if !root_or_skip("the_vlan_probe_agrees_with_making_a_link") {
+        return;
+    }
+    let netns = TestNetns::new("vlan-probe");
+    let rtnl = Rtnl::open_in(&netns.netns).await.unwrap();
+    let probed = rtnl.probe_vlan().await.map_err(|error| error.errno());
+    let links = rtnl.links().await.unwrap();
+    assert!(links.iter().all(|link| link.kind != LinkKind::Vlan));
+    rtnl.add_veth(&veth("v0", "v1")).await.unwrap();
+    let parent = rtnl.link_by_name("v0").await.unwrap().unwrap().ifindex;
+    let spec = VlanSpec {
+        name: "v0.7",
+        parent,
+        vlan: 7.try_into().unwrap(),
+        mac: "02:00:00:00:00:07".parse().unwrap(),
+        mtu: 1500,
+        target: &netns.netns,
+    };
+    let made = rtnl.add_vlan(&spec).await.map_err(|error| error.errno());
+    assert_eq!(probed, made);
+    rtnl.close().await;
+}

@@ -71,16 +71,20 @@ pub enum Absorbed {
     Announcement,
     /// Duplicate address detection for an address nobody else has.
     AddressProbe,
+    /// A question for a link-local address, which no binding has: Linux checks that way who asked
+    /// it from such an address.
+    LinkLocal,
     /// IP multicast and broadcast: router and listener discovery.
     Multicast,
 }
 
 impl Absorbed {
     /// All of them: the counters show zeros too.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::UntaggedOwn,
         Self::Announcement,
         Self::AddressProbe,
+        Self::LinkLocal,
         Self::Multicast,
     ];
 }

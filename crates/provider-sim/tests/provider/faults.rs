@@ -154,6 +154,32 @@ async fn waiting_for_a_free_place_costs_the_parents_time() {
     assert!(rig.allocate(&wanted).await.is_ok());
 }
 
+/// The caller cannot know what became of its call; the cloud has done it.
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_a_network_error() {
+    let rig = rig().await;
+    rig.faults(json!([{ "kind": "reset" }]));
+    let wanted = request("n1", &[item("n1", "10.72.0.10", "g")]);
+    let error = rig.client.allocate(&wanted, None).await.unwrap_err();
+    let start = format!(
+        "iaas allocate API call failed: no complete answer from provider http://{}: ",
+        rig.address
+    );
+    assert!(chain(&error).starts_with(&start), "{}", chain(&error));
+    assert_eq!(error.rpc_reason(), Some("network_error"));
+    assert!(matches!(
+        rig.at("10.72.0.10").unwrap().state,
+        State::Bound(_)
+    ));
+    let released = rig.release(&release("n1", "10.72.0.30", "w")).await;
+    let text = chain(&released.unwrap_err());
+    assert!(
+        text.starts_with("iaas release API call failed: no complete answer"),
+        "{text}"
+    );
+    rig.audit().await;
+}
+
 /// The cloud succeeds after the caller left; the same address is then wanted elsewhere.
 #[tokio::test]
 async fn a_late_success_is_idle_cache_that_the_next_call_moves() {

@@ -9,12 +9,15 @@ use std::time::Duration;
 
 use provider_sim::admin::AdminAddress;
 use provider_sim::serve::{ServeArguments, Serving};
+use serde_json::json;
 use spiderpool_embedded_api::{EmbeddedApi, IpamAdmission, TlsOptions, write_kubeconfig};
 use spiderpool_iaas::provider::Provider;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
 use crate::cluster::{marked, until};
-use crate::rig::{TOPOLOGY, client, item, request};
+use crate::rig::{TOPOLOGY, chain, client, item, request};
 
 fn arguments(dir: &TempDir, topology: &str) -> ServeArguments {
     let path = |name: &str| dir.path().join(name);
@@ -53,6 +56,39 @@ async fn the_cloud_outlives_the_process() {
     fs::write(dir.path().join("state.json"), "{").unwrap();
     let text = format!("{:#}", Serving::start(&arguments).await.unwrap_err());
     assert!(text.contains("state.json"), "{text}");
+}
+
+/// `refuse`: nobody listens, with and without TLS, and then somebody does again.
+#[tokio::test]
+async fn a_door_that_is_shut_refuses_connections_until_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&arguments(&dir, TOPOLOGY)).await.unwrap();
+    let faults = |rules: serde_json::Value| {
+        let rules = serde_json::from_value(rules).unwrap();
+        serving.service.change(|world| world.faults.replace(rules));
+    };
+    let addresses = [serving.contract, serving.tls.unwrap()];
+    let connects = async |expected: bool| {
+        for address in addresses {
+            let seen = async {
+                while TcpStream::connect(address).await.is_ok() != expected {
+                    sleep(Duration::from_millis(2)).await;
+                }
+            };
+            let seen = timeout(Duration::from_secs(5), seen).await;
+            assert!(seen.is_ok(), "{address} never {expected}");
+        }
+    };
+    connects(true).await;
+    faults(json!([{ "kind": "refuse" }]));
+    connects(false).await;
+    let wanted = request("n1", &[item("n1", "10.72.0.10", "g")]);
+    let client = client(serving.contract, Duration::from_secs(5));
+    let text = chain(&client.allocate(&wanted, None).await.unwrap_err());
+    assert!(text.contains("cannot connect to provider"), "{text}");
+    faults(json!([]));
+    connects(true).await;
+    client.allocate(&wanted, None).await.unwrap();
 }
 
 async fn open(dir: &Path, listen: SocketAddr) -> (EmbeddedApi, SocketAddr) {

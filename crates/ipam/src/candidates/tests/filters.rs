@@ -78,13 +78,55 @@ fn each_filter_names_its_reason() {
         ..eni()
     };
     assert!(run(&snapshot(&[plain("p")]), &other).contains("is an IPv4 pool, not IPv6"));
-    let master = Request {
+}
+
+/// Filter 8: the host NIC behind the NIC must have an address in the pool's subnet.
+#[test]
+fn match_master_subnet_asks_for_a_host_address() {
+    let request = |ifname: &str| Request {
+        ipv4_pools: vec!["p".into()],
         match_master_subnet: true,
-        ..request
+        ..Request::new(Plugin::EniVlan, ifname)
     };
-    assert!(
-        run(&snapshot(&[plain("p")]), &master).contains("match_master_subnet is not available")
+    let pools = [object("p", "10.1.7.0/24", &["10.1.7.10"])];
+    let known = |addresses: &[&str]| Master::Known {
+        name: "ens1f0".into(),
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+    };
+    for (master, want) in [
+        (known(&["192.168.0.9", "10.1.7.2"]), "eth0 IPv4: p"),
+        (
+            known(&["10.1.8.2", "fd00::2"]),
+            "IPPool p has subnet 10.1.7.0/24, in which the master ens1f0 has no address",
+        ),
+        (known(&[]), "the master ens1f0 has no address"),
+        (
+            Master::Unknown("the namespace /x does not exist".into()),
+            "the master's addresses are not known: the namespace /x does not exist",
+        ),
+        (Master::default(), "nobody looked them up"),
+    ] {
+        let now = Snapshot {
+            master,
+            ..snapshot(&pools)
+        };
+        let text = run(&now, &request("eth0"));
+        assert!(text.contains(want), "{text}");
+    }
+    // A pool for networks is not asked.
+    let listed = with(pools[0].clone(), "spec|multusName", json!(["lab/nad"]));
+    let now = annotated(snapshot(&[listed]), names::POD_NETWORKS, "lab/nad");
+    assert_eq!(run(&now, &request("net1")), "net1 IPv4: p");
+    // Other NICs of `ippools` have other masters.
+    let both = annotated(
+        Snapshot {
+            master: known(&["10.1.7.2"]),
+            ..snapshot(&[pools[0].clone(), plain("q")])
+        },
+        names::POD_IPPOOLS,
+        r#"[{"interface":"eth0","ipv4":["p"]},{"interface":"net1","ipv4":["q"]}]"#,
     );
+    assert_eq!(run(&both, &request("eth0")), "eth0 IPv4: p; net1 IPv4: q");
 }
 
 #[test]
@@ -101,7 +143,7 @@ fn a_providers_pool_needs_eni_vlan() {
 }
 
 #[test]
-fn the_later_of_two_overlapping_pools_gives_nothing() {
+fn b09_the_later_of_two_overlapping_pools_gives_nothing() {
     let made = |name: &str, at: &str| {
         with(
             object(name, "10.5.0.0/24", &["10.5.0.10-10.5.0.19"]),
@@ -123,6 +165,14 @@ fn the_later_of_two_overlapping_pools_gives_nothing() {
         made("b", "2026-01-01T00:00:00Z"),
     ];
     assert_eq!(run(&snapshot(&pools), &request), "eth0 IPv4: a");
+    let alone = Request {
+        ipv4_pools: vec!["b".into()],
+        ..request
+    };
+    assert_eq!(
+        run(&snapshot(&pools), &alone),
+        "ERR no IPPool available for IPv4 of NIC eth0: IPPool b overlaps the older IPPool a in 10.5.0.10-10.5.0.19 and gives out nothing until one of them is changed"
+    );
 }
 
 #[test]
@@ -215,6 +265,13 @@ fn b06_the_more_specific_pool_comes_first_and_ties_keep_their_order() {
         r#"{"ipv4":["z-pool","a-pool"]}"#,
     );
     assert_eq!(run(&now, &eni()), "eth0 IPv4: z-pool a-pool");
+    // 100 of 100 in whatever order a cache lists the pools.
+    for turn in 0..100 {
+        let mut turned = now.clone();
+        turned.pools.rotate_left(turn % 2);
+        turned.pod.uid = format!("u-{turn}");
+        assert_eq!(run(&turned, &eni()), "eth0 IPv4: z-pool a-pool");
+    }
 }
 
 #[test]

@@ -26,12 +26,18 @@ fn the_first_level_that_names_something_is_used_alone() {
         r#"[{"interface":"eth0","ipv4":["b"]}]"#,
     );
     assert_eq!(run(&now, &conf), "eth0 IPv4: b");
-    now = annotated(now, names::POD_SUBNETS, "[]");
+    now = annotated(now, names::POD_SUBNETS, r#"[{"ipv4":["s"]}]"#);
     assert!(run(&now, &conf).contains("automatic pools are not available in this release"));
     now = annotated(now, names::POD_IPPOOL, r#"{"ipv4":["a"]}"#);
     assert_eq!(run(&now, &conf), "eth0 IPv4: a");
+    now = annotated(now, names::POD_SUBNET, r#"{"ipv4":["s"]}"#);
+    assert!(
+        run(&now, &conf).contains(
+            "ipam.spidernet.io/subnet: automatic pools are not available in this release"
+        )
+    );
     now = annotated(now, names::POD_SUBNET, "{}");
-    assert!(run(&now, &conf).contains("annotation ipam.spidernet.io/subnet asks"));
+    assert!(run(&now, &conf).contains("ipam.spidernet.io/subnet: value {} names neither"));
 }
 
 #[test]
@@ -130,7 +136,7 @@ fn b07_named_and_nameless_items() {
         ),
         (
             r#"[{"interface":"eth0","ipv4":["p-1"]},{"interface":"eth0","ipv4":["p-2"]}]"#,
-            "interface eth0 is listed twice",
+            "lists interface eth0 a second time",
         ),
         (
             r#"[{"interface":"eth0","ipv4":["p-1"]},{"ipv4":["p-2"]}]"#,

@@ -227,3 +227,35 @@ fn the_endpoint_keeps_other_nics_of_this_pod_only() {
     };
     assert_eq!(endpoint_after(&other, &[made]).current.ips.len(), 1);
 }
+
+#[test]
+fn an_endpoint_of_several_claims_is_in_their_order() {
+    let (v4, _) = pools();
+    let made = |nic: &str, address: &str| {
+        let claim = Claim {
+            pool: &v4,
+            address: address.parse().unwrap(),
+            binding: None,
+        };
+        assemble(nic, false, &[claim]).unwrap()
+    };
+    let old = vec![
+        detail("other", "10.0.0.17/24", "p"),
+        detail("net1", "10.0.0.18/24", "p"),
+    ];
+    let now = Snapshot {
+        endpoint: Some(endpoint("u-1", old)),
+        ..snapshot(&[])
+    };
+    let after = endpoint_after(
+        &now,
+        &[made("eth0", "10.0.0.10"), made("net1", "10.0.0.11")],
+    );
+    let nics: Vec<_> = after
+        .current
+        .ips
+        .iter()
+        .map(|nic| nic.interface.as_str())
+        .collect();
+    assert_eq!(nics, ["eth0", "net1", "other"]);
+}

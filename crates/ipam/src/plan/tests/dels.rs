@@ -114,8 +114,114 @@ fn a_del_frees_only_what_is_proven() {
             pod,
             endpoint,
             known_pools: if known { vec!["p".into()] } else { vec![] },
+            identity: None,
         };
         assert_eq!(plan_del(&facts), want, "{facts:?}");
     }
     assert!(NothingToFree::PodAlive.reason().contains("alive"));
+}
+
+/// Spec ipam 1.7 rows 6 and 7.
+#[test]
+fn an_identity_keeps_or_frees_what_its_endpoint_names() {
+    use crate::sticky::Sticky;
+    let named = |uid: &str| Some(endpoint(uid, vec![detail("eth0", "10.0.0.10/24", "p")]));
+    let dying = |uid: &str| PodFacts {
+        uid: uid.into(),
+        terminating: true,
+        ..PodFacts::default()
+    };
+    let release = |uid: &str| DelPlan::Release {
+        uid: uid.into(),
+        from: ReleaseFrom::Endpoint(vec![Held {
+            pool: "p".into(),
+            address: "10.0.0.10".parse().unwrap(),
+            half: false,
+        }]),
+    };
+    let (set, vm) = (Sticky::StatefulSet, Sticky::VirtualMachine);
+    let kept = |kind| DelPlan::Nothing(NothingToFree::Kept(kind));
+    let nothing = DelPlan::Nothing;
+    for (kind, valid, other_alive, endpoint, ifname, want) in [
+        (set, true, false, named("u-1"), "eth0", kept(set)),
+        (set, true, false, named("u-0"), "eth0", kept(set)),
+        (vm, true, false, named("u-1"), "eth0", kept(vm)),
+        // The source of a failed migration ends while the machine stays.
+        (vm, true, false, named("u-2"), "eth0", kept(vm)),
+        (set, false, false, named("u-1"), "eth0", release("u-1")),
+        // Nobody is left to ask for another NIC.
+        (set, false, false, named("u-1"), "net7", release("u-1")),
+        (vm, false, false, named("u-1"), "eth0", release("u-1")),
+        // Both UIDs of a failed migration count: the endpoint still has the target's.
+        (vm, false, false, named("u-2"), "eth0", release("u-2")),
+        (
+            vm,
+            false,
+            true,
+            named("u-2"),
+            "eth0",
+            nothing(NothingToFree::OtherPod),
+        ),
+        (vm, false, true, named("u-1"), "eth0", release("u-1")),
+        (
+            set,
+            false,
+            false,
+            None,
+            "eth0",
+            nothing(NothingToFree::NoEndpoint),
+        ),
+        (
+            vm,
+            true,
+            false,
+            None,
+            "eth0",
+            nothing(NothingToFree::NoEndpoint),
+        ),
+    ] {
+        let facts = DelFacts {
+            ifname: ifname.into(),
+            uid: Some("u-1".into()),
+            pod: Some(dying("u-1")),
+            endpoint,
+            known_pools: vec![],
+            identity: Some(Identity {
+                kind,
+                valid,
+                other_alive,
+            }),
+        };
+        assert_eq!(plan_del(&facts), want, "{facts:?}");
+    }
+    for kind in [set, vm] {
+        assert!(
+            NothingToFree::Kept(kind)
+                .reason()
+                .contains("keeps its addresses")
+        );
+    }
+}
+
+/// Invariant 8: whatever the identity, a Pod that lives keeps what it has.
+#[test]
+fn a_living_pod_of_an_identity_keeps_its_addresses() {
+    use crate::sticky::Sticky;
+    let facts = DelFacts {
+        ifname: "eth0".into(),
+        uid: Some("u-1".into()),
+        pod: Some(PodFacts {
+            uid: "u-1".into(),
+            ..PodFacts::default()
+        }),
+        endpoint: Some(endpoint("u-1", vec![detail("eth0", "10.0.0.10/24", "p")])),
+        known_pools: vec!["p".into()],
+        identity: Some(Identity {
+            kind: Sticky::StatefulSet,
+            valid: false,
+            other_alive: false,
+        }),
+    };
+    let want = DelPlan::Nothing(NothingToFree::PodAlive);
+    assert_eq!(plan_del(&facts), want);
 }

@@ -145,12 +145,19 @@ impl Table {
         if let Some(mac) = self.gateway_for(sender, target) {
             return Ok(answer_ndp(frame, packet, mac, Answerer::Router));
         }
-        let delivered = self.deliver_to_ip(sender, target);
-        // Duplicate address detection is meant to find nobody.
-        if delivered.is_err() && packet.source.is_unspecified() {
+        self.deliver_to_ip(sender, target)
+            .or_else(|reason| self.unanswered(packet, reason))
+    }
+
+    /// A question that finds nobody, and may be meant to.
+    fn unanswered(&self, packet: &NdpPacket, reason: Reason) -> Judged {
+        if packet.source.is_unspecified() {
             return Ok(Verdict::Absorb(Absorbed::AddressProbe));
         }
-        delivered
+        if self.allow_link_local && packet.target.is_unicast_link_local() {
+            return Ok(Verdict::Absorb(Absorbed::LinkLocal));
+        }
+        Err(reason)
     }
 
     /// The gateway's wire belongs to the cloud: its sources are not doubted.
@@ -197,10 +204,7 @@ impl Table {
         match packet.message {
             NdpMessage::Solicitation { .. } => match self.bound(packet.target.into()) {
                 Ok(target) => Ok(answer_ndp(frame, packet, target.mac, Answerer::Host)),
-                Err(_) if packet.source.is_unspecified() => {
-                    Ok(Verdict::Absorb(Absorbed::AddressProbe))
-                }
-                Err(reason) => Err(reason),
+                Err(reason) => self.unanswered(packet, reason),
             },
             NdpMessage::Advertisement { .. } if packet.destination.is_multicast() => {
                 Ok(Verdict::Absorb(Absorbed::Announcement))

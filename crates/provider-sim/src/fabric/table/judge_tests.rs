@@ -226,6 +226,7 @@ fn ndp_of_pods() {
         ("from link-local", from(link_local(10), ask(v6(11))), p11, to(N2, 100)),
         ("own address probed", anonymous(v6(10)), GROUP, absorbed.clone()),
         ("own link-local probed", anonymous(link_local(10)), GROUP, absorbed),
+        ("link-local checked", from(link_local(10), ask(link_local(11))), p11, Verdict::Absorb(Absorbed::LinkLocal)),
         ("taken address probed", anonymous(v6(11)), GROUP, to(N2, 100)),
         ("nobody", ask(v6(99)), GROUP, DROP(Reason::DstUnbound)),
         ("foreign source", from(v6(12), ask(v6(11))), GROUP, DROP(Reason::SrcIp)),
@@ -257,6 +258,9 @@ fn link_local_questions_can_be_forbidden() {
     let packet = NdpPacket::solicitation(link_local(10), pod_mac(10), v6(1));
     let frame = ndp_frame(pod_mac(10), GROUP, packet);
     assert_eq!(table.judge(N1, tag(100), &frame), DROP(Reason::SrcIp));
+    let packet = NdpPacket::solicitation(v6(10), pod_mac(10), link_local(11));
+    let frame = ndp_frame(pod_mac(10), pod_mac(11), packet);
+    assert_eq!(table.judge(N1, tag(100), &frame), DROP(Reason::DstUnbound));
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Pools and reservations as the agents' decisions see them. Pure.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_ipam::pool::{Pool, PoolError, PoolMeta};
+use spiderpool_ipam::range::IpRange;
+use spiderpool_ipam::range_set::RangeSet;
+
+/// A pool, and what agents make of it.
+pub(crate) struct Known {
+    pub(crate) object: SpiderIPPool,
+    pub(crate) pool: Result<Arc<Pool>, PoolError>,
+}
+
+impl Known {
+    fn of(object: SpiderIPPool) -> Self {
+        let meta = &object.metadata;
+        let created = meta.creation_timestamp.as_ref();
+        let parts = PoolMeta {
+            name: object.name_any(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            annotations: object.annotations().clone(),
+            labels: object.labels().clone(),
+            terminating: meta.deletion_timestamp.is_some(),
+            created: created.map(|time| time.0.to_string()).unwrap_or_default(),
+        };
+        let status = object.status.clone().unwrap_or_default();
+        let pool = Pool::from_parts(&parts, &object.spec, &status).map(Arc::new);
+        Self { object, pool }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.object.name_any()
+    }
+}
+
+/// All pools, by name.
+pub(crate) fn pools(objects: Vec<SpiderIPPool>) -> Vec<Known> {
+    let mut known: Vec<Known> = objects.into_iter().map(Known::of).collect();
+    known.sort_by_key(Known::name);
+    known
+}
+
+/// Those that agents can use.
+pub(crate) fn usable(known: &[Known]) -> Vec<Arc<Pool>> {
+    let pools = known.iter().filter_map(|known| known.pool.as_ref().ok());
+    pools.map(Arc::clone).collect()
+}
+
+/// A reservation; one that cannot be read reserves nothing, as for agents.
+pub(crate) struct Reserved {
+    pub(crate) name: String,
+    pub(crate) addresses: RangeSet,
+}
+
+/// All reservations that hold.
+pub(crate) fn reserved(objects: &[SpiderReservedIP]) -> Vec<Reserved> {
+    let live = objects
+        .iter()
+        .filter(|object| object.metadata.deletion_timestamp.is_none());
+    live.filter_map(|object| {
+        let texts = object.spec.ips.as_deref().unwrap_or_default();
+        Some(Reserved {
+            name: object.name_any(),
+            addresses: RangeSet::from_texts(texts).ok()?,
+        })
+    })
+    .collect()
+}
+
+/// How full a pool is. `total` is the sum of the others, less what is taken outside of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub(crate) total: i64,
+    pub(crate) used: i64,
+    pub(crate) reserved: i64,
+    pub(crate) free: i64,
+}
+
+impl Fill {
+    pub(crate) fn of(pool: &Pool, reserved: &[Reserved]) -> Self {
+        let taken = pool.taken();
+        let gateway: RangeSet = pool.gateway.map(IpRange::single).into_iter().collect();
+        let never = reserved
+            .iter()
+            .fold(gateway, |all, one| all.union(&one.addresses));
+        let left = pool.usable.subtract(&taken);
+        Self {
+            total: pool.usable.count(),
+            used: taken.count(),
+            reserved: left.intersect(&never).count(),
+            free: left.subtract(&never).count(),
+        }
+    }
+
+    /// Tenths of a percent that are used; `None` of an empty pool.
+    pub(crate) fn permille(self) -> Option<i64> {
+        // Above nine quintillions the quotient rounds to nothing anyway.
+        self.used.saturating_mul(1000).checked_div(self.total)
+    }
+}

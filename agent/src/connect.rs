@@ -1,0 +1,46 @@
+//! The client of an API server: kube's own stack with a pool of connections that a node can afford.
+//!
+//! kube's default keeps every connection it ever needed at once, each with a read buffer as large as
+//! the largest answers it carried: after a burst of ADDs on a full pool that is half a megabyte each.
+
+use std::time::Duration;
+
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::retry::RetryPolicy;
+use kube::client::{ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
+
+/// Connections kept for the next burst, besides those of the watches.
+const IDLE_CONNECTIONS: usize = 4;
+/// How long they are kept.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+/// Bytes read or written at once on a connection.
+const BUFFER: usize = 64 << 10;
+
+/// A client of what `config` names.
+///
+/// # Errors
+/// Keys, certificates or credentials in it cannot be used.
+pub(crate) fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let retry = RetryLayer::new(RetryPolicy::server_retry());
+    let connections = legacy::Builder::new(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIME)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .http1_max_buf_size(BUFFER)
+        .build(config.rustls_https_connector()?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then_some(retry))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}

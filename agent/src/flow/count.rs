@@ -1,0 +1,57 @@
+//! What a claim and an attach tell the metrics (spec iaas 14, dataplane 5.6). Decides nothing.
+
+use std::time::Duration;
+
+use spiderpool_api::value::IfName;
+use spiderpool_ipam::candidates::{Reason, SelectError};
+use spiderpool_ipam::facts::Snapshot;
+
+use super::allocation::FamilyFailure;
+use super::claim::{Claimed, Claimer};
+use super::error::FlowError;
+use crate::agent::Agent;
+use crate::nic::Attached;
+
+impl Agent {
+    /// Nothing was claimed: pools of a provider were named for a NIC that is no sub-ENI.
+    pub(super) fn count_refused(&self, snapshot: &Snapshot, error: &SelectError) {
+        let SelectError::Refused(unserved) = error else {
+            return;
+        };
+        let refusals = unserved.iter().flat_map(|family| &family.refusals);
+        for refusal in refusals.filter(|refusal| refusal.reason == Reason::NeedsEniVlan) {
+            if let Some(pool) = snapshot.pool(&refusal.pool) {
+                self.metrics.iaas.wrong_nic(pool);
+            }
+        }
+    }
+
+    /// How the pre-flight of an attach went, if there was one.
+    pub(super) fn count_preflight(&self, master: &IfName, attached: &Result<Attached, FlowError>) {
+        let preflight = &self.metrics.preflight;
+        match attached {
+            Ok(attached) => preflight.passed(master, &attached.preflight),
+            Err(FlowError::Nic(error)) => preflight.failed(error),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Claimer<'_> {
+    /// Everything is claimed and bound.
+    pub(super) fn count_given(&self, claimed: &[Claimed], took: Duration) {
+        for claim in claimed.iter().filter(|claim| !claim.half) {
+            let iaas = &self.agent.metrics.iaas;
+            iaas.allocated(&claim.pool, claim.pick.path, took);
+        }
+    }
+
+    /// Pools that gave nothing to an allocation that failed.
+    pub(super) fn count_failures(&self, failures: &[FamilyFailure]) {
+        for (name, error) in failures.iter().flat_map(|failure| &failure.tried) {
+            if let Some(pool) = self.snapshot.pool(name) {
+                self.agent.metrics.iaas.refused(pool, error);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Addresses of a provider's pools, and the calls to the provider (spec iaas 14).
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use spiderpool_iaas::error::{CallError, Op};
+use spiderpool_ipam::pick::{Path, PickError};
+use spiderpool_ipam::pool::{Mode, Pool};
+
+use super::{BOUNDS, Labels};
+use crate::flow::bind::BindError;
+use crate::writer::WriteError;
+
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// The metrics of provider pools.
+#[derive(Debug)]
+pub(crate) struct IaasMetrics {
+    allocated: Family<Labels, Counter>,
+    failed: Family<Labels, Counter>,
+    took: Histograms,
+    call_took: Histograms,
+    call_failed: Family<Labels, Counter>,
+    rollbacks: Counter,
+    undecodable: Family<Labels, Counter>,
+}
+
+impl IaasMetrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let histograms = || Histograms::new_with_constructor(|| Histogram::new(BOUNDS));
+        let metrics = Self {
+            allocated: Family::default(),
+            failed: Family::default(),
+            took: histograms(),
+            call_took: histograms(),
+            call_failed: Family::default(),
+            rollbacks: Counter::default(),
+            undecodable: Family::default(),
+        };
+        registry.register(
+            "iaas_allocation",
+            "Addresses given out of a provider's pools",
+            metrics.allocated.clone(),
+        );
+        registry.register(
+            "iaas_allocation_failure",
+            "Allocations that failed, by pool of a provider that was tried",
+            metrics.failed.clone(),
+        );
+        registry.register(
+            "iaas_allocation_duration_seconds",
+            "Time from the first claim to a bound sub-ENI; a pair counts once",
+            metrics.took.clone(),
+        );
+        registry.register(
+            "iaas_rpc_duration_seconds",
+            "Time a call to the provider took",
+            metrics.call_took.clone(),
+        );
+        registry.register(
+            "iaas_rpc_failure",
+            "Calls to the provider that failed",
+            metrics.call_failed.clone(),
+        );
+        registry.register(
+            "iaas_claim_rollback",
+            "Claims given back because their sub-ENI could not be bound",
+            metrics.rollbacks.clone(),
+        );
+        registry.register(
+            "iaas_metadata_decode_failure",
+            "Uses of a pool whose published metadata cannot be read",
+            metrics.undecodable.clone(),
+        );
+        metrics
+    }
+
+    /// An address of this pool was given out.
+    pub(crate) fn allocated(&self, pool: &Pool, path: Path, took: Duration) {
+        if let Some(mode) = mode(pool) {
+            let labels = vec![
+                ("mode", mode),
+                ("path", path.label().to_owned()),
+                ("pool", pool.name.clone()),
+            ];
+            self.allocated.get_or_create(&labels).inc();
+            self.took.get_or_create(&labels).observe(took.as_secs_f64());
+        }
+    }
+
+    /// The allocation failed after this pool had given nothing.
+    pub(crate) fn refused(&self, pool: &Pool, error: &WriteError) {
+        let reason = match error {
+            WriteError::Pick(error) if error.is_used_out() => "no_ready_ip",
+            WriteError::Pick(PickError::NotReady(_)) => "metadata_not_ready",
+            WriteError::Conflicts(_) => "pair_conflict",
+            _ => "internal",
+        };
+        self.failed(pool, reason);
+    }
+
+    /// The provider did not bind an address of this pool.
+    pub(crate) fn unbound(&self, pool: &Pool, error: &BindError) {
+        self.failed(
+            pool,
+            match error {
+                BindError::Call(error) => error.allocation_reason(),
+                BindError::Incomplete { .. } => "rpc_error",
+                BindError::Parent { .. } | BindError::NoProvider | BindError::Ended(_) => {
+                    "internal"
+                }
+            },
+        );
+    }
+
+    /// The pool was not tried: its addresses need another kind of NIC.
+    pub(crate) fn wrong_nic(&self, pool: &Pool) {
+        self.failed(pool, "internal");
+    }
+
+    fn failed(&self, pool: &Pool, reason: &str) {
+        if let Some(mode) = mode(pool) {
+            let labels = vec![
+                ("mode", mode),
+                ("reason", reason.to_owned()),
+                ("pool", pool.name.clone()),
+            ];
+            self.failed.get_or_create(&labels).inc();
+        }
+    }
+
+    /// What a pool said when it was tried: its metadata may be unreadable.
+    pub(crate) fn tried(&self, error: &WriteError) {
+        if let WriteError::Pick(PickError::NotReady(why)) = error
+            && let Some(reason) = why.reason
+        {
+            let labels = vec![("reason", reason.to_owned())];
+            self.undecodable.get_or_create(&labels).inc();
+        }
+    }
+
+    /// A call to the provider has ended. One that was never sent does not count.
+    pub(super) fn called(&self, op: Op, took: Duration, error: Option<&CallError>) {
+        let label = ("op", op.as_str().to_owned());
+        if let Some(error) = error {
+            let Some(reason) = error.rpc_reason() else {
+                return;
+            };
+            let labels = vec![label.clone(), ("reason", reason.to_owned())];
+            self.call_failed.get_or_create(&labels).inc();
+        }
+        let series = self.call_took.get_or_create_owned(&vec![label]);
+        series.observe(took.as_secs_f64());
+    }
+
+    /// A claim was given back.
+    pub(crate) fn rolled_back(&self) {
+        self.rollbacks.inc();
+    }
+}
+
+/// Label `mode`; `None` for pools without a provider.
+fn mode(pool: &Pool) -> Option<String> {
+    match pool.mode {
+        Mode::Plain => None,
+        Mode::Prewarm { .. } => Some("node".to_owned()),
+        Mode::Global => Some("global".to_owned()),
+    }
+}

@@ -1,0 +1,46 @@
+//! What runs did, to see that they did something.
+
+/// What a run did, to see that it did something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) adds: usize,
+    pub(crate) failed_adds: usize,
+    pub(crate) dels: usize,
+    pub(crate) conflicts: usize,
+    pub(crate) crashes: usize,
+    pub(crate) allocates: usize,
+    pub(crate) releases: usize,
+    pub(crate) collected: usize,
+    pub(crate) spooled: usize,
+}
+
+impl Counts {
+    /// These and those.
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.adds += more.adds;
+        self.failed_adds += more.failed_adds;
+        self.dels += more.dels;
+        self.conflicts += more.conflicts;
+        self.crashes += more.crashes;
+        self.allocates += more.allocates;
+        self.releases += more.releases;
+        self.collected += more.collected;
+        self.spooled += more.spooled;
+    }
+
+    /// Whether each was seen.
+    pub(crate) fn all_happened(self) -> bool {
+        let all = [
+            self.adds,
+            self.failed_adds,
+            self.dels,
+            self.conflicts,
+            self.crashes,
+            self.allocates,
+            self.releases,
+            self.collected,
+            self.spooled,
+        ];
+        all.iter().all(|count| *count > 0)
+    }
+}

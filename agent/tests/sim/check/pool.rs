@@ -1,0 +1,262 @@
+//! Changes of pools: what may be claimed, what may be freed and by whom, and which fields are whose.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use provider_sim::service::Service;
+use serde_json::Value;
+use spiderpool_api::allocation::Record;
+use spiderpool_api::ip_meta::EntryState;
+use spiderpool_ipam::pool::{Mode, Pool};
+use spiderpool_ipam::range::Family;
+
+use super::{Check, pod_lives, shown};
+use crate::api::{Api, Change, Kind};
+use crate::gate::Actor;
+use crate::world::is_alive;
+
+/// A pool change, typed.
+struct PoolChange<'a> {
+    actor: &'a Actor,
+    gate: u64,
+    old: Option<Arc<Pool>>,
+    new: Option<Arc<Pool>>,
+    raw_old: Option<&'a Value>,
+    raw_new: Option<&'a Value>,
+}
+
+impl Check {
+    pub(crate) fn on_change(
+        &mut self,
+        api: &Api,
+        cloud: Option<&Service>,
+        actor: &Actor,
+        gate: u64,
+        change: &Change,
+    ) {
+        self.log_change(actor, change);
+        if change.kind == Kind::Pod {
+            self.forget_dead(api);
+        }
+        if change.kind != Kind::Pool {
+            return;
+        }
+        let change = PoolChange {
+            actor,
+            gate,
+            old: change.old.as_ref().and_then(|raw| self.readings.of(raw)),
+            new: change.new.as_ref().and_then(|raw| self.readings.of(raw)),
+            raw_old: change.old.as_deref(),
+            raw_new: change.new.as_deref(),
+        };
+        self.judge_pool(api, &change);
+        self.judge_usages(api, cloud);
+    }
+
+    fn forget_dead(&mut self, api: &Api) {
+        let pods = api.all(Kind::Pod);
+        let alive = |uid: &str| {
+            pods.iter()
+                .any(|pod| pod["metadata"]["uid"] == uid && is_alive(pod))
+        };
+        self.answered.retain(|(uid, _), _| alive(uid));
+    }
+
+    fn log_change(&mut self, actor: &Actor, change: &Change) {
+        let verb = match (&change.old, &change.new) {
+            (None, _) => "makes",
+            (_, None) => "removes",
+            _ => "writes",
+        };
+        let (kind, key, version) = (change.kind.name(), &change.key, change.version);
+        let records = |object: &Option<Arc<Value>>| {
+            let text = object.as_ref()?.pointer("/status/allocatedIPs")?.as_str()?;
+            Some(text.replace("\"podUid\":", "").replace("\"pod\":", ""))
+        };
+        let before = records(&change.old).unwrap_or_default();
+        let after = records(&change.new).unwrap_or_default();
+        let shown = if before == after {
+            String::new()
+        } else {
+            format!(" {after}")
+        };
+        self.log(format!("{actor:?} {verb} {kind} {key} @{version}{shown}"));
+    }
+
+    fn judge_pool(&mut self, api: &Api, change: &PoolChange<'_>) {
+        self.judge_foreign_fields(change);
+        let Some(new) = &change.new else {
+            let empty = change.old.as_ref().is_none_or(|old| old.records.is_empty());
+            self.require(empty, 18, || "a pool went with its records".into());
+            return;
+        };
+        let count = change
+            .raw_new
+            .and_then(|raw| raw.pointer("/status/allocatedIPCount")?.as_i64());
+        self.require(count.unwrap_or(0) == new.records.count(), 3, || {
+            format!("{} counts {count:?} of {}", new.name, new.records.count())
+        });
+        let before: BTreeMap<IpAddr, Record> = match &change.old {
+            Some(old) => old
+                .records
+                .iter()
+                .map(|(ip, record)| (ip, record.clone()))
+                .collect(),
+            None => BTreeMap::new(),
+        };
+        for (address, record) in new.records.iter() {
+            let same = before
+                .get(&address)
+                .is_some_and(|old| old.pod_uid == record.pod_uid && old.nic == record.nic);
+            if !same {
+                self.judge_added(api, change, new, address, record);
+            }
+        }
+        for (address, record) in &before {
+            let kept = new.records.get(*address);
+            if kept.is_none_or(|kept| kept.pod_uid != record.pod_uid || kept.nic != record.nic) {
+                self.judge_removed(api, change, new, *address, record);
+            }
+        }
+    }
+
+    /// 17: each side leaves the other's fields alone.
+    fn judge_foreign_fields(&mut self, change: &PoolChange<'_>) {
+        let (Some(old), Some(new)) = (change.raw_old, change.raw_new) else {
+            return;
+        };
+        let same = |pointer: &str| old.pointer(pointer) == new.pointer(pointer);
+        let kept = match change.actor {
+            Actor::Agent(_) | Actor::Gc => same("/status/ipMetaData") && same("/spec"),
+            Actor::Provider | Actor::Controller => same("/status/allocatedIPs") && same("/spec"),
+            Actor::Operator => same("/status/allocatedIPs"),
+        };
+        self.require(kept, 17, || {
+            format!("{:?} wrote what is not its own", change.actor)
+        });
+    }
+
+    /// 1, 2, 4, 13, 18: what may be claimed.
+    fn judge_added(
+        &mut self,
+        api: &Api,
+        change: &PoolChange<'_>,
+        pool: &Pool,
+        address: IpAddr,
+        record: &Record,
+    ) {
+        let what = format!("{address} of {} for {}", pool.name, shown(record));
+        let Actor::Agent(node) = change.actor else {
+            return self.broken(4, format!("{:?} claimed {what}", change.actor));
+        };
+        let home = self.nodes.get(&record.pod_uid).cloned().unwrap_or_default();
+        self.require(home == *node, 13, || {
+            format!("{node} claimed {what} of node {home}")
+        });
+        let usable = pool.usable.contains(address) && pool.gateway != Some(address);
+        self.require(usable, 2, || format!("{what} is not the pool's to give"));
+        self.require(!pool.disable && !pool.terminating, 18, || {
+            format!("{what} was claimed of a pool that is disabled or going")
+        });
+        let nodes = &pool.affinity.node_names;
+        self.require(nodes.is_empty() || nodes.contains(node), 13, || {
+            format!("{what} was claimed by {node}")
+        });
+        let begun = self.adding.get(&record.pod_uid).map(|adding| adding.begun);
+        let reserved = self.reserved.iter().any(|((gate, _), (since, ips))| {
+            *gate == change.gate
+                && begun.is_some_and(|begun| *since < begun)
+                && ips.contains(&address.to_string())
+        });
+        self.require(!reserved, 2, || format!("{what} is reserved"));
+        let others = self
+            .pools(api)
+            .into_iter()
+            .filter(|other| other.name != pool.name);
+        let twice = others.filter(|other| other.records.get(address).is_some());
+        let twice: Vec<String> = twice.map(|other| other.name.clone()).collect();
+        self.require(twice.is_empty(), 1, || {
+            format!("{what} is in {twice:?} too")
+        });
+        let key = (address, record.pod_uid.clone());
+        self.released.remove(&key);
+        if is_hit(pool, address, node) {
+            self.hits.insert(key);
+        } else {
+            self.hits.remove(&key);
+        }
+    }
+
+    /// 4, 8, 10, 16: what may be freed, and by whom.
+    fn judge_removed(
+        &mut self,
+        api: &Api,
+        change: &PoolChange<'_>,
+        pool: &Pool,
+        address: IpAddr,
+        record: &Record,
+    ) {
+        let what = format!("{address} of {} from {}", pool.name, shown(record));
+        let uid = &record.pod_uid;
+        self.hits.remove(&(address, uid.clone()));
+        let used = self
+            .live(api)
+            .any(|usage| usage.uid == *uid && usage.addresses.contains(&address));
+        let alive = pod_lives(api, &record.pod, uid);
+        let home = self.nodes.get(uid).cloned().unwrap_or_default();
+        let actor = match change.actor {
+            Actor::Agent(node) => {
+                self.require(!used, 8, || format!("{node} freed {what}, which is in use"));
+                self.require(*node == home, 4, || {
+                    format!("{node} freed {what} of node {home}")
+                });
+                format!("agent/{node}/")
+            }
+            Actor::Gc => {
+                self.counts.collected += 1;
+                self.require(!alive, 10, || format!("GC freed {what}, whose Pod lives"));
+                "gc/".to_owned()
+            }
+            other => return self.broken(4, format!("{other:?} freed {what}")),
+        };
+        // A NIC that was given another address by now has no use for this one.
+        let nic = record.nic.as_deref();
+        let pools = self.pools(api);
+        let mut others = pools.iter().flat_map(|pool| pool.records.iter());
+        let leftover = others.any(|(other, found)| {
+            other != address
+                && Family::of(other) == Family::of(address)
+                && found.pod_uid == *uid
+                && found.nic.as_deref() == nic
+        });
+        let plain = pool.mode == Mode::Plain && !leftover;
+        self.require(!(plain && alive), 8, || {
+            format!("{what} was freed and the Pod lives")
+        });
+        if let Some(mark) = &record.releasing {
+            self.require(mark.by.starts_with(&actor), 16, || {
+                format!("{actor} freed {what}, marked by {}", mark.by)
+            });
+        }
+        let half = pool.pair.is_some();
+        let primary = pool.family == Family::V4;
+        let excused = (half && alive && !used) || !primary;
+        if matches!(pool.mode, Mode::Prewarm { .. }) && !excused {
+            let agreed = self.released.contains(&(address, uid.clone()));
+            self.require(agreed, 16, || {
+                format!("{what} was freed before the provider agreed")
+            });
+        }
+    }
+}
+
+/// Ready on this node as the pool that was written says.
+fn is_hit(pool: &Pool, address: IpAddr, node: &str) -> bool {
+    let Some(Ok(metadata)) = &pool.metadata else {
+        return false;
+    };
+    let entry = metadata.entries.get(&address);
+    let attached = entry.map(|entry| &entry.state);
+    matches!(attached, Some(EntryState::Attached { node: at, .. }) if at.as_deref().is_none_or(|at| at == node))
+}

@@ -1,0 +1,373 @@
+//! The collector of the controller: frees the records of Pods that are gone, with the fence and the
+//! provider first where a provider is asked (spec ipam section 6). Asks the API, never a cache.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use spiderpool_agent::clock::Clock;
+use spiderpool_agent::store::PoolObject;
+use spiderpool_api::allocation::Record;
+use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_api::names;
+use spiderpool_api::provider::ReleaseRequest;
+use spiderpool_controller::client::bounded;
+use spiderpool_iaas::error::CallError;
+use spiderpool_iaas::provider::Provider;
+use spiderpool_ipam::batch::{self, Op, Outcome};
+use spiderpool_ipam::gc::{Deletion, Facts, Knobs, NodeState, Phase, PodState, Verdict, judge};
+use spiderpool_ipam::pick::Rules;
+use spiderpool_ipam::pool::{Mode, Pool};
+use spiderpool_ipam::range::Family;
+use tokio::time::{Instant, sleep};
+
+use crate::gate::{Actor, Gate};
+use crate::http;
+use crate::mutation::Mutation;
+use crate::provider::SimProvider;
+use crate::world::World;
+
+/// Scan period; shorter than the product's, as virtual time has to be computed too.
+pub(crate) const SCAN: Duration = Duration::from_secs(120);
+/// Between two looks for Pods that went.
+const TRACE: Duration = Duration::from_secs(10);
+/// How long a release without an answer may still take effect.
+const UNSETTLED: Duration = Duration::from_secs(batch::TAKEOVER_SECONDS.unsigned_abs());
+/// Tries of one conditional write.
+const TRIES: usize = 8;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+type Pod = k8s_openapi::api::core::v1::Pod;
+
+/// Runs the collector, again after each crash.
+pub(crate) async fn supervise(world: Arc<World>, current: Arc<Mutex<Arc<Gate>>>) {
+    loop {
+        let gate = world.gate(Actor::Gc);
+        *current.lock().unwrap() = Arc::clone(&gate);
+        let collector = Collector::new(&world, &gate);
+        tokio::select! {
+            biased;
+            () = gate.died() => {}
+            () = collector.run() => {}
+        }
+        world.log("GC is down".into());
+        sleep(Duration::from_secs(5)).await;
+    }
+}
+
+struct Collector {
+    world: Arc<World>,
+    client: Client,
+    pools: Api<SpiderIPPool>,
+    provider: SimProvider,
+    actor: String,
+    /// Releases without an answer: they may still take effect.
+    unsettled: Mutex<BTreeMap<(String, IpAddr), Instant>>,
+}
+
+/// One record whose Pod is gone.
+struct Orphan {
+    pool: String,
+    address: IpAddr,
+    record: Record,
+}
+
+impl Collector {
+    fn new(world: &Arc<World>, gate: &Arc<Gate>) -> Self {
+        let client = bounded(http::client(world, gate));
+        Self {
+            world: Arc::clone(world),
+            pools: Api::all(client.clone()),
+            provider: SimProvider::new(world, gate),
+            actor: format!("gc/{}", gate.id),
+            unsettled: Mutex::default(),
+            client,
+        }
+    }
+
+    async fn run(&self) {
+        let mut scanned = Instant::now();
+        let mut known = BTreeSet::new();
+        loop {
+            sleep(TRACE).await;
+            let now = self.pods().await.unwrap_or_else(|_| known.clone());
+            let gone = known.difference(&now).next().is_some();
+            known = now;
+            if gone || scanned.elapsed() >= SCAN {
+                scanned = Instant::now();
+                // The next round tries again what fails in this one.
+                drop(self.scan().await);
+            }
+        }
+    }
+
+    async fn pods(&self) -> Result<BTreeSet<String>, Failed> {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let old = ListParams::default().match_any();
+        let listed = pods.list(&old).await?;
+        Ok(listed.iter().filter_map(ResourceExt::uid).collect())
+    }
+
+    async fn scan(&self) -> Result<(), Failed> {
+        let listed = self.pools.list(&ListParams::default()).await?;
+        let mut orphans = Vec::new();
+        for pool in listed {
+            for (address, record) in records(&pool) {
+                if self.is_orphan(&record).await? {
+                    let pool = pool.name_any();
+                    orphans.push(Orphan {
+                        pool,
+                        address,
+                        record,
+                    });
+                }
+            }
+        }
+        for orphan in orphans {
+            if let Err(error) = self.free(&orphan).await {
+                let what = (&orphan.pool, orphan.address);
+                self.world.log(format!("GC cannot free {what:?}: {error}"));
+            }
+        }
+        self.drop_endpoints().await
+    }
+
+    /// The product's verdict, on facts read past every cache. Pods here have no identity that
+    /// outlives them.
+    async fn is_orphan(&self, record: &Record) -> Result<bool, Failed> {
+        if self.world.mutates(Mutation::GcTrustsOldLists) {
+            return Ok(!self.pods().await?.contains(&record.pod_uid));
+        }
+        let (namespace, name) = record.pod.split_once('/').unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = pods.get_opt(name).await?.as_ref().map(state_of);
+        let facts = Facts {
+            record,
+            pod: pod.as_ref(),
+            direct: true,
+            endpoint_uid: None,
+            listed: false,
+            identity: None,
+            node: NodeState::Ready,
+            actor: &self.actor,
+            now: self.world.clock.wall(),
+        };
+        let verdict = judge(&Knobs::default(), &facts);
+        Ok(matches!(verdict, Verdict::Free { .. }))
+    }
+
+    async fn is_gone(&self, key: &str, uid: &str) -> Result<bool, Failed> {
+        let (namespace, name) = key.split_once('/').unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = pods.get_opt(name).await?;
+        Ok(pod.is_none_or(|pod| pod.uid().as_deref() != Some(uid)))
+    }
+
+    async fn free(&self, orphan: &Orphan) -> Result<(), Failed> {
+        let Some((object, pool)) = self.read(&orphan.pool).await? else {
+            return Ok(());
+        };
+        let prewarm = matches!(pool.mode, Mode::Prewarm { .. });
+        if prewarm && pool.family == Family::V4 {
+            return self.free_bound(orphan, &object, &pool).await;
+        }
+        if prewarm && pool.pair.is_some() && self.has_primary(orphan, &pool).await? {
+            // It goes with the IPv4 side.
+            return Ok(());
+        }
+        self.remove(&orphan.pool, orphan, orphan.address).await
+    }
+
+    async fn has_primary(&self, orphan: &Orphan, half: &Pool) -> Result<bool, Failed> {
+        let primary = half.pair.clone().unwrap_or_default();
+        let read = self.read(&primary).await?;
+        let uid = &orphan.record.pod_uid;
+        Ok(read.is_some_and(|(_, pool)| !pool.records_of(uid).is_empty()))
+    }
+
+    /// Mark, tell the provider, free both sides.
+    async fn free_bound(
+        &self,
+        orphan: &Orphan,
+        object: &PoolObject,
+        pool: &Pool,
+    ) -> Result<(), Failed> {
+        let uid = &orphan.record.pod_uid;
+        let key = (orphan.pool.clone(), orphan.address);
+        let called = self.unsettled.lock().unwrap().get(&key).copied();
+        if called.is_some_and(|at| at.elapsed() < UNSETTLED) {
+            return Ok(());
+        }
+        if self.world.mutates(Mutation::GcFreesFirst) {
+            self.remove(&orphan.pool, orphan, orphan.address).await?;
+        } else if !self.world.mutates(Mutation::GcSkipsFence) {
+            let mark = Op::Mark {
+                uid: uid.clone(),
+                addresses: vec![orphan.address],
+                by: self.actor.clone(),
+                at: self.world.clock.rfc3339(),
+            };
+            let marked = self.change(&orphan.pool, &mark).await?;
+            if !matches!(marked, Some(Outcome::Marked(marked)) if !marked.is_empty()) {
+                return Ok(());
+            }
+        }
+        let request = release_request(orphan, object, pool);
+        self.unsettled
+            .lock()
+            .unwrap()
+            .insert(key.clone(), Instant::now());
+        let called = self.provider.release(&request, None).await;
+        if !called.as_ref().is_err_and(CallError::is_unsettled) {
+            self.unsettled.lock().unwrap().remove(&key);
+        }
+        called?;
+        if let Some(pair) = &pool.pair
+            && let Some((_, half)) = self.read(pair).await?
+        {
+            let own = half.records_of(uid).into_iter();
+            let own = own.filter(|(_, record)| record.nic == orphan.record.nic);
+            for address in own.map(|(address, _)| address).collect::<Vec<_>>() {
+                self.remove(pair, orphan, address).await?;
+            }
+        }
+        self.remove(&orphan.pool, orphan, orphan.address).await
+    }
+
+    async fn remove(&self, pool: &str, orphan: &Orphan, address: IpAddr) -> Result<(), Failed> {
+        self.remove_of(pool, &orphan.record.pod_uid, address)
+            .await?;
+        if self.world.mutates(Mutation::GcIgnoresUids) {
+            sleep(Duration::from_secs(100)).await;
+            let read = self.read(pool).await?;
+            let next = read.and_then(|(_, pool)| Some(pool.records.get(address)?.pod_uid.clone()));
+            self.remove_of(pool, &next.unwrap_or_default(), address)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_of(&self, pool: &str, uid: &str, address: IpAddr) -> Result<(), Failed> {
+        let op = Op::Release {
+            uid: uid.to_owned(),
+            nic: None,
+            addresses: Some(vec![address]),
+            by: Some(self.actor.clone()),
+        };
+        self.change(pool, &op).await.map(drop)
+    }
+
+    /// One conditional write, anew after each conflict.
+    async fn change(&self, pool: &str, op: &Op) -> Result<Option<Outcome>, Failed> {
+        for _ in 0..TRIES {
+            let Some((object, pool)) = self.read(pool).await? else {
+                return Ok(None);
+            };
+            let mut done = batch::apply(&pool, None, &Rules::default(), std::slice::from_ref(op));
+            let outcome = done.outcomes.pop().ok_or("no outcome")??;
+            if !done.changed {
+                return Ok(Some(outcome));
+            }
+            let written: SpiderIPPool = serde_json::from_value(object.with_records(&done.records))?;
+            let name = written.name_any();
+            let params = PostParams::default();
+            match self.pools.replace_status(&name, &params, &written).await {
+                Ok(_) => return Ok(Some(outcome)),
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    sleep(Duration::from_millis(5 + self.world.weather.roll(50))).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err("conflicts".into())
+    }
+
+    async fn read(&self, pool: &str) -> Result<Option<(PoolObject, Arc<Pool>)>, Failed> {
+        let Some(found) = self.pools.get_opt(pool).await? else {
+            return Ok(None);
+        };
+        let raw: Value = serde_json::to_value(found)?;
+        let object = PoolObject::from_raw(raw)?;
+        let pool = Arc::clone(object.pool().map_err(|error| error.to_string())?);
+        Ok(Some((object, pool)))
+    }
+
+    /// Endpoints of Pods that are gone and have no record any more.
+    async fn drop_endpoints(&self) -> Result<(), Failed> {
+        let all: Api<SpiderEndpoint> = Api::all(self.client.clone());
+        for endpoint in all.list(&ListParams::default()).await? {
+            let uid = &endpoint.status.current.uid;
+            let (namespace, name) = (
+                endpoint.namespace().unwrap_or_default(),
+                endpoint.name_any(),
+            );
+            if !self.is_gone(&format!("{namespace}/{name}"), uid).await? {
+                continue;
+            }
+            let pools = self.pools.list(&ListParams::default()).await?;
+            let mut held = pools.iter().flat_map(records);
+            if held.any(|(_, record)| record.pod_uid == *uid) {
+                continue;
+            }
+            let api: Api<SpiderEndpoint> = Api::namespaced(self.client.clone(), &namespace);
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: endpoint.uid(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            drop(api.delete(&name, &params).await);
+            if let Some(mut left) = api.get_opt(&name).await?
+                && left.uid() == endpoint.uid()
+            {
+                left.finalizers_mut()
+                    .retain(|item| item != names::FINALIZER);
+                drop(api.replace(&name, &PostParams::default(), &left).await);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn state_of(pod: &Pod) -> PodState {
+    let (meta, status) = (&pod.metadata, pod.status.clone().unwrap_or_default());
+    let deletion = meta.deletion_timestamp.as_ref().map(|at| Deletion {
+        at: at.0,
+        grace: meta.deletion_grace_period_seconds.unwrap_or_default(),
+    });
+    PodState {
+        uid: meta.uid.clone().unwrap_or_default(),
+        phase: Phase::parse(&status.phase.unwrap_or_default()),
+        has_ips: status.pod_ips.is_some_and(|ips| !ips.is_empty()),
+        deletion,
+    }
+}
+
+fn records(pool: &SpiderIPPool) -> Vec<(IpAddr, Record)> {
+    let status = pool.status.as_ref();
+    let text = status.and_then(|status| status.allocated_ips.as_deref());
+    let records = spiderpool_api::allocation::Records::decode(text).unwrap_or_default();
+    let owned = records.iter().map(|(ip, record)| (ip, record.clone()));
+    owned.collect()
+}
+
+fn release_request(orphan: &Orphan, object: &PoolObject, pool: &Pool) -> ReleaseRequest {
+    let (namespace, name) = orphan.record.pod.split_once('/').unwrap_or_default();
+    let nodes = object.typed().spec.node_name.clone().unwrap_or_default();
+    ReleaseRequest {
+        pod_name: name.to_owned(),
+        pod_namespace: namespace.to_owned(),
+        pod_uid: orphan.record.pod_uid.clone(),
+        node_name: nodes.into_iter().next().unwrap_or_default(),
+        parent_nic_mac: pool.parent_mac,
+        subnet: pool.subnet.trunc(),
+        ip_address: orphan.address,
+        pool_name: orphan.pool.clone(),
+    }
+}

@@ -1,0 +1,355 @@
+//! Pods and the kubelet of their node: sandboxes are made with new ids until an ADD succeeds, each
+//! DEL is repeated until it is accepted, and the Pod object goes last unless somebody forced it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use spiderpool_agent::clock::Clock;
+use spiderpool_api::agent_v1::CniRequest;
+use spiderpool_api::cni::CniResult;
+use tokio::time::{Instant, sleep};
+
+use crate::api::{Kind, stamp};
+use crate::check::{Promise, Usage};
+use crate::node::{Node, Reply};
+use crate::world::{World, is_alive};
+
+/// What a Pod wants of IPAM, and what it may be given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    plugin: &'static str,
+    nics: &'static [&'static str],
+    v4: &'static [&'static str],
+    v6: &'static [&'static str],
+    promise: Promise,
+    /// The only node that can fulfil it.
+    node: Option<u8>,
+}
+
+const fn wish(
+    plugin: &'static str,
+    v4: &'static [&'static str],
+    allowed: &'static [&'static str],
+    families: usize,
+) -> Wish {
+    Wish {
+        plugin,
+        nics: &["net1"],
+        v4,
+        v6: &[],
+        promise: Promise { allowed, families },
+        node: None,
+    }
+}
+
+/// All kinds of Pods.
+pub(crate) const WISHES: &[Wish] = &[
+    wish("spiderpool", &["plain4"], &["plain4"], 1),
+    Wish {
+        v6: &["plain6"],
+        ..wish("spiderpool", &["plain4"], &["plain4", "plain6"], 2)
+    },
+    wish("eni-vlan", &["warm-*", "glob"], &["warm-", "glob"], 1),
+    wish("eni-vlan", &["glob"], &["glob"], 1),
+    wish("eni-vlan", &["pair4"], &["pair"], 2),
+    wish("eni-vlan", &["plain4", "glob"], &["glob"], 1),
+    Wish {
+        nics: &["net1", "net2"],
+        ..wish("eni-vlan", &["warm-*", "glob"], &["warm-", "glob"], 1)
+    },
+    wish(
+        "spiderpool",
+        &["spare4", "plain4"],
+        &["spare4", "plain4"],
+        1,
+    ),
+    Wish {
+        node: Some(0),
+        ..wish("eni-vlan", &["warmp4-*"], &["warmp"], 2)
+    },
+];
+
+/// What a Pod has to end, in seconds.
+const GRACE: u64 = 30;
+/// How often a sandbox was asked to be made anew.
+const RESTARTS: &str = "sim/restarts";
+/// Which Pod takes this one's name: `node wish`.
+const SUCCESSOR: &str = "sim/successor";
+
+pub(crate) fn key_of(pod: u8) -> String {
+    format!("sim/p{pod}")
+}
+
+/// The scheduler's part: a Pod that is bound to its node.
+pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8, wish: u8) {
+    let key = key_of(pod);
+    let wanted = WISHES[usize::from(wish) % WISHES.len()];
+    let node = wanted.node.unwrap_or(node);
+    let node = &nodes[usize::from(node) % nodes.len()];
+    if world.get(Kind::Pod, &key).is_some() || node.lost.is_cancelled() {
+        return;
+    }
+    let uid = format!("pod-{pod}-{}", world.next_id());
+    world.check().pod_created(&uid, &node.name);
+    world.log(format!(
+        "kubelet {} gets {key} {uid} with wish {wish}",
+        node.name
+    ));
+    let object = json!({
+        "metadata": {"namespace": "sim", "name": format!("p{pod}"), "uid": uid, "annotations": {}},
+        "spec": {"nodeName": node.name, "restartPolicy": "Always", "containers": [{"name": "c"}]},
+        "status": {"phase": "Pending"},
+    });
+    world.create(Kind::Pod, &key, object);
+    let life = Life {
+        world: Arc::clone(world),
+        nodes: nodes.to_vec(),
+        node: Arc::clone(node),
+        wish: wanted,
+        key,
+        uid,
+    };
+    let lost = node.lost.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            () = lost.cancelled() => {}
+            () = life.run() => {}
+        }
+    });
+}
+
+/// Asks for the end of a Pod.
+pub(crate) fn delete(world: &World, pod: u8) {
+    world.edit(Kind::Pod, &key_of(pod), |object| {
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            let at = world.clock.wall() + Duration::from_secs(GRACE);
+            object["metadata"]["deletionTimestamp"] = stamp(at).into();
+            object["metadata"]["deletionGracePeriodSeconds"] = GRACE.into();
+        }
+    });
+}
+
+/// The same, and another of its name follows.
+pub(crate) fn replace(world: &World, pod: u8, node: u8, wish: u8) {
+    let note = |object: &mut Value| {
+        object["metadata"]["annotations"][SUCCESSOR] = format!("{node} {wish}").into();
+    };
+    world.edit(Kind::Pod, &key_of(pod), note);
+    delete(world, pod);
+}
+
+/// The object goes, whatever its node does.
+pub(crate) fn force(world: &World, pod: u8) {
+    remove_object(world, &key_of(pod), None);
+}
+
+pub(crate) fn restart(world: &World, pod: u8) {
+    world.edit(Kind::Pod, &key_of(pod), |object| {
+        let done = restarts(object);
+        object["metadata"]["annotations"][RESTARTS] = (done + 1).to_string().into();
+    });
+}
+
+fn restarts(pod: &Value) -> u64 {
+    let text = pod["metadata"]["annotations"][RESTARTS].as_str();
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Removes the object, and as Kubernetes does, marks what it owned.
+fn remove_object(world: &World, key: &str, uid: Option<&str>) {
+    let Some(object) = world.get(Kind::Pod, key) else {
+        return;
+    };
+    let found = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if uid.is_some_and(|uid| uid != found) {
+        return;
+    }
+    world.put(Kind::Pod, key, None);
+    let owner = "/metadata/ownerReferences/0/uid";
+    let endpoint = world.get(Kind::Endpoint, key);
+    if endpoint.is_some_and(|endpoint| endpoint.pointer(owner) == Some(&json!(found))) {
+        world.edit(Kind::Endpoint, key, |object| {
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                object["metadata"]["deletionTimestamp"] = stamp(world.clock.wall()).into();
+            }
+        });
+    }
+}
+
+/// One Pod on its node.
+struct Life {
+    world: Arc<World>,
+    nodes: Vec<Arc<Node>>,
+    node: Arc<Node>,
+    wish: Wish,
+    key: String,
+    uid: String,
+}
+
+impl Life {
+    async fn run(&self) {
+        let mut sandboxes = 0;
+        let mut begun = 0;
+        while self.is_wanted() {
+            sandboxes += 1;
+            let container = format!("{}x{sandboxes}", self.uid);
+            self.node
+                .nic
+                .add_netns(&netns(&container), self.world.next_id() + 100);
+            if self.add_all(&container).await {
+                self.running();
+                self.until_ending(begun).await;
+                let pod = self.world.get(Kind::Pod, &self.key);
+                begun = pod.map_or(begun, |pod| restarts(&pod));
+                self.world.check().usage_ends(&container);
+                self.del_all(&container).await;
+            } else {
+                self.world.check().usage_ends(&container);
+                self.del_all(&container).await;
+                let pause = Duration::from_millis(2_000 + self.world.weather.roll(18_000));
+                self.world.until(pause, |_| !self.is_wanted()).await;
+            }
+        }
+        self.finish(sandboxes).await;
+    }
+
+    fn is_wanted(&self) -> bool {
+        let pod = self.world.get(Kind::Pod, &self.key);
+        pod.is_some_and(|pod| pod["metadata"]["uid"] == self.uid && is_alive(&pod))
+    }
+
+    async fn add_all(&self, container: &str) -> bool {
+        for ifname in self.wish.nics {
+            if !self.add(container, ifname).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn add(&self, container: &str, ifname: &str) -> bool {
+        self.world.check().add_begins(&self.uid);
+        let begun = Instant::now();
+        let reply = self.node.cni(self.request("ADD", container, ifname)).await;
+        let what = format!("ADD {} {ifname}", self.uid);
+        let api = self.world.api();
+        let mut check = self.world.check();
+        check.call_ends(&what, &self.uid, begun);
+        let result = match reply {
+            Reply::Answer(Ok(result)) => result.unwrap(),
+            Reply::Answer(Err(failure)) => {
+                check.counts.failed_adds += 1;
+                let text = format!("{} {}", failure.msg, failure.details);
+                check.log(format!("{what} failed: {text}"));
+                check.judge_failed(&api, &self.uid, begun, &text);
+                return false;
+            }
+            Reply::NoAgent => {
+                check.log(format!("{what}: no agent"));
+                return false;
+            }
+        };
+        let result: CniResult = serde_json::from_value(result).unwrap();
+        let eni = result.sub_eni.map(|eni| (eni.vlan, eni.mac, self.node.mac));
+        let usage = Usage {
+            pod: self.key.clone(),
+            uid: self.uid.clone(),
+            ifname: ifname.to_owned(),
+            addresses: result.ips.iter().map(|ip| ip.address.addr()).collect(),
+            sub_eni: eni,
+        };
+        let cloud = Some(&**self.world.cloud());
+        check.answered(&api, cloud, container, usage, self.wish.promise);
+        true
+    }
+
+    fn running(&self) {
+        self.world.edit(Kind::Pod, &self.key, |object| {
+            if object["metadata"]["uid"] == self.uid {
+                object["status"] = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]});
+            }
+        });
+    }
+
+    async fn until_ending(&self, begun: u64) {
+        let ends = |world: &World| {
+            let pod = world.get(Kind::Pod, &self.key);
+            !self.is_wanted() || pod.is_some_and(|pod| restarts(&pod) > begun)
+        };
+        while !self.world.until(Duration::from_secs(3_600), ends).await {}
+    }
+
+    /// Repeats each DEL until it is accepted.
+    async fn del_all(&self, container: &str) {
+        let early = self.world.weather.roll(3) == 0;
+        if early {
+            self.node.nic.remove_netns(&netns(container));
+        }
+        for ifname in self.wish.nics {
+            while !self.del(container, ifname).await {
+                sleep(Duration::from_millis(500 + self.world.weather.roll(10_000))).await;
+            }
+        }
+        self.node.nic.remove_netns(&netns(container));
+    }
+
+    async fn del(&self, container: &str, ifname: &str) -> bool {
+        self.world.check().counts.dels += 1;
+        let reply = self.node.cni(self.request("DEL", container, ifname)).await;
+        match reply {
+            Reply::Answer(Ok(_)) => {
+                self.world.log(format!("DEL {container} {ifname}"));
+                true
+            }
+            Reply::Answer(Err(failure)) => {
+                let text = format!("{} {}", failure.msg, failure.details);
+                self.world
+                    .log(format!("DEL {container} {ifname} failed: {text}"));
+                false
+            }
+            Reply::NoAgent => false,
+        }
+    }
+
+    /// The object goes; runtimes repeat a DEL at times; a successor takes the name.
+    async fn finish(&self, sandboxes: u64) {
+        let pod = self.world.get(Kind::Pod, &self.key);
+        let pod = pod.filter(|pod| pod["metadata"]["uid"] == self.uid);
+        remove_object(&self.world, &self.key, Some(&self.uid));
+        if self.world.weather.roll(4) == 0 {
+            let last = format!("{}x{sandboxes}", self.uid);
+            self.del_all(&last).await;
+        }
+        let heir = pod.and_then(|pod| {
+            let text = pod["metadata"]["annotations"][SUCCESSOR].as_str()?;
+            let (node, wish) = text.split_once(' ')?;
+            Some((node.parse().ok()?, wish.parse().ok()?))
+        });
+        if let Some((node, wish)) = heir {
+            let pod = self.key.trim_start_matches("sim/p").parse().unwrap();
+            create(&self.world, &self.nodes, pod, node, wish);
+        }
+    }
+
+    fn request(&self, command: &str, container: &str, ifname: &str) -> CniRequest {
+        let name = self.key.trim_start_matches("sim/");
+        let path = match self.wish.plugin {
+            // The IPAM plugin looks whether the namespace is there, and no more.
+            "spiderpool" => "/proc/self/ns/net".to_owned(),
+            _ => netns(container),
+        };
+        let request = json!({"v": 1, "command": command, "plugin": self.wish.plugin,
+            "containerID": container, "netns": path, "ifname": ifname,
+            "args": format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=sim;K8S_POD_NAME={name};K8S_POD_UID={}", self.uid),
+            "conf": {"cniVersion": "1.1.0", "name": "sim", "type": self.wish.plugin, "master": "eth1",
+                "ipam": {"type": "spiderpool", "default_ipv4_ippool": self.wish.v4,
+                    "default_ipv6_ippool": self.wish.v6}}});
+        serde_json::from_value(request).unwrap()
+    }
+}
+
+fn netns(container: &str) -> String {
+    format!("/ns/{container}")
+}

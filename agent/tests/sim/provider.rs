@@ -1,0 +1,213 @@
+//! The provider: the cloud simulator's own service over the simulated API, and the client's part
+//! of a call with its timeout, its losses and its moods.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use provider_sim::answer;
+use provider_sim::publisher::{self, Publisher};
+use provider_sim::service::Service;
+use provider_sim::settings::{Latency, ReleasePolicy, Settings};
+use provider_sim::topology::Topology;
+use serde_json::Value;
+use spiderpool_api::provider::{AllocateRequest, ReleaseRequest};
+use spiderpool_controller::client::bounded;
+use spiderpool_iaas::check::{self, Bound};
+use spiderpool_iaas::error::{CallError, Op};
+use spiderpool_iaas::provider::Provider;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::gate::{Actor, Gate};
+use crate::http;
+use crate::mutation::Mutation;
+use crate::weather::ProviderMood;
+use crate::world::World;
+
+/// `httpRequestTimeout`.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// Starts the cloud and its publication.
+pub(crate) fn start(world: &Arc<World>, topology: Topology, seed: u64) {
+    let chance = seed % 3;
+    let settings = Settings {
+        latency: Latency {
+            create_ms: 300 + 400 * chance,
+            ..Latency::default()
+        },
+        release_policy: if seed.is_multiple_of(2) {
+            ReleasePolicy::Recycle
+        } else {
+            ReleasePolicy::Keep
+        },
+        seed,
+        ..Settings::default()
+    };
+    let gate = world.gate(Actor::Provider);
+    let client = bounded(http::client(world, &gate));
+    let publisher = Publisher::new(client.clone());
+    let service = Service::new(topology, settings, None, None, Some(publisher)).unwrap();
+    tokio::spawn(Arc::clone(&service).watch_pools(publisher::pools(client)));
+    let publishing = Arc::clone(&service);
+    tokio::spawn(async move { publishing.publish_forever().await });
+    let prewarming = Arc::clone(&service);
+    tokio::spawn(async move { prewarming.prewarm_forever().await });
+    service.pools_changed.notify_one();
+    world.set_cloud(service);
+}
+
+/// The way of one process to the provider.
+pub(crate) struct SimProvider {
+    world: Arc<World>,
+    gate: Arc<Gate>,
+}
+
+type Answer = Result<Value, u16>;
+
+impl SimProvider {
+    pub(crate) fn new(world: &Arc<World>, gate: &Arc<Gate>) -> Self {
+        Self {
+            world: Arc::clone(world),
+            gate: Arc::clone(gate),
+        }
+    }
+
+    /// One call: on its way, worked on whoever still waits, and back.
+    async fn call(
+        &self,
+        op: Op,
+        parent: Option<Instant>,
+        work: impl Future<Output = Answer> + Send + 'static,
+    ) -> Result<Value, CallError> {
+        self.gate.begin(true).await;
+        let now = Instant::now();
+        let own = now + CLIENT_TIMEOUT;
+        let until = parent.map_or(own, |parent| parent.min(own));
+        if parent.is_some_and(|parent| parent <= now) {
+            return Err(CallError::ParentExpired { op, sent: false });
+        }
+        let way = self.world.weather.way();
+        let (reply, waiting) = oneshot::channel();
+        let (world, gate) = (Arc::clone(&self.world), Arc::clone(&self.gate));
+        tokio::spawn(async move {
+            sleep(way.there).await;
+            if way.loses_request {
+                return world.weather.lose(reply, way.resets);
+            }
+            let answer = match world.weather.mood() {
+                ProviderMood::Refuses => Err(503),
+                ProviderMood::Slow(more) => {
+                    sleep(more).await;
+                    // The provider's promise: no binding is begun after the caller's time. A
+                    // release may come that late, which the fence is for.
+                    if op == Op::Allocate && Instant::now() >= until {
+                        return;
+                    }
+                    work.await
+                }
+                ProviderMood::Works => work.await,
+            };
+            gate.applied(true);
+            sleep(way.back).await;
+            if way.loses_answer {
+                return world.weather.lose(reply, way.resets);
+            }
+            drop(reply.send(answer));
+        });
+        let answered = timeout_at(until, waiting).await;
+        self.gate.alive().await;
+        let status = |status| CallError::Status {
+            op,
+            status,
+            body: "simulated".into(),
+        };
+        match answered {
+            Ok(Ok(Ok(body))) => Ok(body),
+            Ok(Ok(Err(code))) => Err(status(code)),
+            Ok(Err(_)) => Err(status(502)),
+            Err(_) => Err(CallError::ParentExpired { op, sent: true }),
+        }
+    }
+}
+
+impl Provider for SimProvider {
+    fn allocate<'a>(
+        &'a self,
+        request: &'a AllocateRequest,
+        parent: Option<Instant>,
+    ) -> BoxFuture<'a, Result<Vec<Bound>, CallError>> {
+        async move {
+            let items = request.sub_eni_requests.iter();
+            let pools: Vec<String> = items
+                .clone()
+                .flat_map(|item| [item.ipv4_pool_name.clone(), item.ipv6_pool_name.clone()])
+                .flatten()
+                .collect();
+            let addresses: Vec<_> = items.filter_map(|item| item.ipv4_address).collect();
+            let addresses: Vec<_> = addresses.into_iter().map(Into::into).collect();
+            let uid = &request.pod_uid;
+            self.world.check().allocate_called(uid, &pools, &addresses);
+            self.world.log(format!(
+                "allocate {addresses:?} for {uid} on {}",
+                request.node_name
+            ));
+            let (service, sent) = (Arc::clone(self.world.cloud()), request.clone());
+            let work = async move {
+                let bound = Arc::clone(&service).bind_all(sent.clone()).await;
+                let bound = bound.map_err(|refusal| refusal.status)?;
+                Ok(answer::of(&sent, &bound))
+            };
+            let body = self.call(Op::Allocate, parent, work).await?;
+            let response = serde_json::from_value(body).unwrap();
+            Ok(check::accept(request, &response)?)
+        }
+        .boxed()
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+        parent: Option<Instant>,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        async move {
+            let (world, sent) = (Arc::clone(&self.world), request.clone());
+            self.world.log(format!(
+                "{:?} calls release {} of {}",
+                self.gate.actor, sent.ip_address, sent.pod_uid
+            ));
+            let work = async move {
+                if world.mutates(Mutation::ProviderReleasesLate) && world.weather.roll(3) == 0 {
+                    sleep(Duration::from_secs(240)).await;
+                }
+                {
+                    let api = world.api();
+                    let (pool, ip, uid) = (&sent.pool_name, sent.ip_address, &sent.pod_uid);
+                    world.check().release_begins(&api, pool, ip, uid);
+                }
+                let service = Arc::clone(world.cloud());
+                if world.mutates(Mutation::ProviderKeepsDeadEntries) {
+                    // Behind the back of what publishes.
+                    let now = service.now();
+                    service.with(|w| {
+                        let mac = w.memory.find(sent.ip_address).map(|eni| eni.mac);
+                        if let Some(mac) = mac {
+                            drop(w.cloud.begin_detach(mac));
+                            w.cloud.finish(mac, now);
+                        }
+                    });
+                } else {
+                    let done = service.release(sent.clone()).await;
+                    done.map_err(|refusal| refusal.status)?;
+                }
+                world
+                    .check()
+                    .release_accepted(sent.ip_address, &sent.pod_uid);
+                Ok(Value::Null)
+            };
+            self.call(Op::Release, parent, work).await.map(drop)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,374 @@
+//! One run: a cluster, the steps of a list, then calm, and what has to be true at rest.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::action::{Action, EDITED, NODES, PODS, Step};
+use crate::api::Kind;
+use crate::check::{Counts, Violation};
+use crate::gate::{Actor, Fuse, Gate};
+use crate::http::{self, Fate};
+use crate::mutation::Mutation;
+use crate::node::Node;
+use crate::weather::ProviderMood;
+use crate::world::World;
+use crate::{cluster, gc, kubelet, provider};
+
+/// How long a cluster at rest may take to heal: two scans, a marker that has to be taken over, a
+/// watch that is silently dead, and the calls between.
+const HEALING: Duration = Duration::from_secs(900);
+
+/// What a run came to.
+pub(crate) struct Outcome {
+    pub(crate) violation: Option<Violation>,
+    pub(crate) trace: Vec<String>,
+    pub(crate) counts: Counts,
+}
+
+/// Plays the steps. The same arguments give the same outcome.
+pub(crate) fn run(seed: u64, steps: &[Step], mutation: Option<Mutation>) -> Outcome {
+    // The client's watch backoff draws from the thread's generator.
+    fastrand::seed(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let world = World::new(seed, mutation);
+        let played = async {
+            let cluster = Cluster::start(&world, seed);
+            sleep(Duration::from_secs(10)).await;
+            for (pause, action) in steps {
+                sleep(*pause).await;
+                cluster.act(*action);
+            }
+            cluster.rest().await;
+        };
+        tokio::select! {
+            biased;
+            () = world.over.cancelled() => {}
+            () = played => {}
+        }
+        let mut check = world.check();
+        Outcome {
+            violation: check.violation.take(),
+            trace: std::mem::take(&mut check.trace),
+            counts: check.counts,
+        }
+    })
+}
+
+struct Cluster {
+    world: Arc<World>,
+    nodes: Vec<Arc<Node>>,
+    collector: Arc<Mutex<Arc<Gate>>>,
+}
+
+impl Cluster {
+    fn start(world: &Arc<World>, seed: u64) -> Self {
+        provider::start(world, cluster::topology(NODES), seed);
+        let nodes = cluster::make(world, NODES);
+        for node in &nodes {
+            tokio::spawn(Arc::clone(node).supervise());
+        }
+        if !world.mutates(Mutation::FinalizerStays) {
+            let gate = world.gate(Actor::Controller);
+            let client = http::client(world, &gate);
+            tokio::spawn(spiderpool_controller::reconcile::ippool::run(
+                client,
+                tokio_util::sync::CancellationToken::new(),
+            ));
+        }
+        let collector = Arc::new(Mutex::new(world.gate(Actor::Gc)));
+        if !world.mutates(Mutation::GcNever) && !world.mutates(Mutation::DelIsForgotten) {
+            tokio::spawn(gc::supervise(Arc::clone(world), Arc::clone(&collector)));
+        }
+        if world.mutates(Mutation::ProviderReclaimsClaimed) {
+            tokio::spawn(reclaim_blindly(Arc::clone(world)));
+        }
+        Self {
+            world: Arc::clone(world),
+            nodes,
+            collector,
+        }
+    }
+
+    fn act(&self, action: Action) {
+        let world = &self.world;
+        world.log(format!("-- {action:?}"));
+        let node = |index: u8| &self.nodes[usize::from(index)];
+        match action {
+            Action::Create { pod, node, wish } => {
+                kubelet::create(world, &self.nodes, pod, node, wish);
+            }
+            Action::Delete { pod } => kubelet::delete(world, pod),
+            Action::Force { pod } => kubelet::force(world, pod),
+            Action::Replace { pod, node, wish } => kubelet::replace(world, pod, node, wish),
+            Action::Restart { pod } => kubelet::restart(world, pod),
+            Action::Crash { node: index } => {
+                if let Some(gate) = node(index).gate() {
+                    gate.kill();
+                }
+            }
+            Action::CrashAt {
+                node: index,
+                effects: left,
+                after,
+            } => {
+                if let Some(gate) = node(index).gate() {
+                    gate.arm(Fuse { left, after });
+                }
+            }
+            Action::CrashGc {
+                effects: left,
+                after,
+            } => self.collector.lock().unwrap().arm(Fuse { left, after }),
+            Action::LoseNode { node: index } => self.lose(node(index)),
+            weather => self.turn(weather),
+        }
+    }
+
+    /// What the network, the API server and the provider do.
+    fn turn(&self, action: Action) {
+        let weather = &self.world.weather;
+        let actor = |index: u8| self.nodes[usize::from(index)].actor();
+        let seconds = Duration::from_secs;
+        match action {
+            Action::Outage { seconds: lasts } => weather.api_outage(seconds(lasts)),
+            Action::BreakWatches { node } => weather.break_watches(actor(node), Fate::Broken),
+            Action::SilenceWatches { node } => weather.break_watches(actor(node), Fate::Silent),
+            Action::Compact => {
+                let mut api = self.world.api();
+                api.compacted = api.version();
+            }
+            Action::ProviderRefuses { seconds: lasts } => {
+                weather.set_mood(ProviderMood::Refuses, seconds(lasts));
+            }
+            Action::ProviderSlow {
+                seconds: slow,
+                lasts,
+            } => weather.set_mood(ProviderMood::Slow(seconds(slow)), seconds(lasts)),
+            Action::Pause => {}
+            pools => self.edit(pools),
+        }
+    }
+
+    /// What an operator does to pools and reservations.
+    fn edit(&self, action: Action) {
+        let world = &self.world;
+        let name = |pool: u8| EDITED[usize::from(pool) % EDITED.len()];
+        match action {
+            Action::Disable { pool } => edit_spec(world, name(pool), |spec| {
+                spec["disable"] = true.into();
+            }),
+            Action::Enable { pool } => edit_spec(world, name(pool), |spec| {
+                spec["disable"] = false.into();
+            }),
+            Action::Shrink { pool } => self.shrink(name(pool)),
+            Action::Reserve { last } => {
+                let name = format!("r{last}");
+                if world.get(Kind::Reserved, &name).is_none() {
+                    let ips: Vec<String> = ["10.1.0", "10.100.3", "10.100.20"]
+                        .into_iter()
+                        .map(|net| format!("{net}.{last}"))
+                        .collect();
+                    let object =
+                        json!({"metadata": {"name": name}, "spec": {"ips": ips, "ipVersion": 4}});
+                    world.create(Kind::Reserved, &name, object);
+                }
+            }
+            Action::Unreserve { last } => {
+                let name = format!("r{last}");
+                if world.get(Kind::Reserved, &name).is_some() {
+                    world.put(Kind::Reserved, &name, None);
+                    world.check().forgets_reserved(&name);
+                }
+            }
+            _ => match world.get(Kind::Pool, "spare4") {
+                None => cluster::create_pool(world, cluster::spare()),
+                Some(_) => {
+                    let deleted = world.api().delete(Kind::Pool, "spare4", None);
+                    if let Ok(change) = deleted {
+                        world.changed(&Actor::Operator, 0, &change);
+                    }
+                }
+            },
+        }
+    }
+
+    /// As admission allows it: no address that has a record.
+    fn shrink(&self, name: &str) {
+        let last = {
+            let api = self.world.api();
+            let pools = self.world.check().pools(&api);
+            let pool = pools.iter().find(|pool| pool.name == name);
+            pool.and_then(|pool| {
+                let ranges = pool.usable.ranges();
+                let last = ranges.last()?.last();
+                let spare = pool.usable.count() > 2;
+                (spare && pool.records.get(last).is_none()).then_some(last)
+            })
+        };
+        let Some(last) = last else { return };
+        edit_spec(&self.world, name, |spec| {
+            let mut excluded = spec["excludeIPs"].as_array().cloned().unwrap_or_default();
+            excluded.push(last.to_string().into());
+            spec["excludeIPs"] = excluded.into();
+        });
+    }
+
+    /// The node never returns; a minute later its Pods are forced away.
+    fn lose(&self, node: &Arc<Node>) {
+        node.lost.cancel();
+        let (world, name) = (Arc::clone(&self.world), node.name.clone());
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(60)).await;
+            for pod in 0..PODS {
+                let found = world.get(Kind::Pod, &kubelet::key_of(pod));
+                if found.is_some_and(|found| found["spec"]["nodeName"] == name.as_str()) {
+                    kubelet::force(&world, pod);
+                }
+            }
+        });
+    }
+
+    /// No more faults: within its time the cluster heals, and when all Pods have gone nothing is
+    /// left of them.
+    async fn rest(&self) {
+        let world = &self.world;
+        world.log("-- calm".into());
+        world.weather.calm_down();
+        // A lost node's Pods are forced away by then.
+        sleep(Duration::from_secs(70)).await;
+        let healed = world
+            .until(HEALING, |world| unhealed(world).is_none())
+            .await;
+        if !healed {
+            let text = unhealed(world).unwrap_or_default();
+            return world.check().broken(22, text);
+        }
+        for pod in 0..PODS {
+            world.edit(Kind::Pod, &kubelet::key_of(pod), |object| {
+                object["metadata"]["annotations"] = json!({});
+            });
+            kubelet::delete(world, pod);
+        }
+        let gone = world
+            .until(HEALING, |world| self.left(world).is_none())
+            .await;
+        if !gone {
+            let text = self.left(world).unwrap_or_default();
+            world.check().broken(22, text);
+        }
+    }
+
+    /// What is left of Pods that are gone.
+    fn left(&self, world: &World) -> Option<String> {
+        let api = world.api();
+        for (kind, what) in [(Kind::Pod, "Pod"), (Kind::Endpoint, "endpoint")] {
+            if let Some(object) = api.all(kind).first() {
+                return Some(format!("{what} {} is left", object["metadata"]["name"]));
+            }
+        }
+        let pools = world.check().pools(&api);
+        if let Some(pool) = pools.iter().find(|pool| !pool.records.is_empty()) {
+            let left: Vec<_> = pool.records.iter().map(|(ip, _)| ip).collect();
+            return Some(format!("{left:?} of {} are left", pool.name));
+        }
+        if pools.iter().any(|pool| pool.terminating) {
+            return Some("a deleted pool stays without a record".into());
+        }
+        let nodes = self.nodes.iter().filter(|node| !node.lost.is_cancelled());
+        nodes.filter_map(|node| left_on(node)).next()
+    }
+}
+
+fn left_on(node: &Node) -> Option<String> {
+    if node.nic.link_count() > 0 {
+        return Some(format!("links are left on {}", node.name));
+    }
+    for dir in [node.paths.attachments_dir(), node.paths.spool_dir()] {
+        let mut entries = std::fs::read_dir(&dir).unwrap();
+        if let Some(entry) = entries.next() {
+            let name = entry.unwrap().file_name();
+            return Some(format!("{} is left on {}", name.display(), node.name));
+        }
+    }
+    None
+}
+
+/// 9, 22: records and endpoints are those of live Pods.
+fn unhealed(world: &World) -> Option<String> {
+    let api = world.api();
+    let mut check = world.check();
+    let pools = check.pools(&api);
+    let pods = api.all(Kind::Pod);
+    let alive = |uid: &str| pods.iter().any(|pod| pod["metadata"]["uid"] == uid);
+    for pool in &pools {
+        for (address, record) in pool.records.iter() {
+            if !alive(&record.pod_uid) {
+                return Some(format!(
+                    "{address} of {} stays with {}",
+                    pool.name, record.pod_uid
+                ));
+            }
+        }
+    }
+    for endpoint in api.all(Kind::Endpoint) {
+        let current = &endpoint["status"]["current"];
+        let uid = current["uid"].as_str().unwrap_or_default();
+        let name = &endpoint["metadata"]["name"];
+        if !alive(uid) {
+            return Some(format!("endpoint {name} stays with {uid}"));
+        }
+        for nic in current["ips"].as_array().into_iter().flatten() {
+            for family in ["ipv4", "ipv6"] {
+                let Some(address) = address_of(&nic[family]) else {
+                    continue;
+                };
+                let mut records = pools.iter().filter_map(|pool| pool.records.get(address));
+                if !records.any(|record| record.pod_uid == uid) {
+                    return Some(format!("endpoint {name} names {address} without a record"));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn address_of(cidr: &Value) -> Option<std::net::IpAddr> {
+    cidr.as_str()?.split('/').next()?.parse().ok()
+}
+
+fn edit_spec(world: &World, pool: &str, edit: impl FnOnce(&mut Value)) {
+    let Some(object) = world.get(Kind::Pool, pool) else {
+        return;
+    };
+    // Updates of a pool that is going are refused.
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let mut object = (*object).clone();
+    edit(&mut object["spec"]);
+    let change = world
+        .api()
+        .replace(Kind::Pool, pool, &object, false)
+        .unwrap();
+    world.changed(&Actor::Operator, 0, &change);
+}
+
+/// Mutation: a watermark that does not look at the claims.
+async fn reclaim_blindly(world: Arc<World>) {
+    loop {
+        sleep(Duration::from_secs(20)).await;
+        let cloud = Arc::clone(world.cloud());
+        let bound = cloud.with(|world| world.cloud.bindings().into_iter().next());
+        if let Some(bound) = bound {
+            drop(cloud.detach(bound.mac, None).await);
+        }
+    }
+}

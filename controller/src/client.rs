@@ -7,9 +7,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::try_unfold;
 use http::{Request, Uri};
+use http_body::Body as HttpBody;
 use http_body_util::{BodyStream, StreamBody};
 use kube::Client;
 use kube::client::Body;
@@ -37,12 +39,12 @@ pub fn bounded(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
         let client = client.clone();
-        let lasts = is_watch(request.uri());
+        let patient = is_watch(request.uri());
         async move {
             match timeout(REQUEST_TIME, client.send(request)).await {
                 Ok(answer) => {
                     let answer = answer.map_err(Failure::from)?;
-                    Ok::<_, Failure>(answer.map(|body| if lasts { body } else { lively(body) }))
+                    Ok::<_, Failure>(answer.map(|body| lively(body, patient)))
                 }
                 Err(_) => Err(NoAnswer.into()),
             }
@@ -56,22 +58,24 @@ fn is_watch(uri: &Uri) -> bool {
     query.split('&').any(|pair| pair == "watch=true")
 }
 
-/// The same body; a pause between two of its parts that is too long is an error.
-fn lively(body: Body) -> Body {
-    let frames = try_unfold(BodyStream::new(body), |mut frames| async move {
-        match timeout(REQUEST_TIME, frames.next()).await {
-            Ok(Some(frame)) => Ok(Some((frame.map_err(Failure::from)?, frames))),
-            Ok(None) => Ok(None),
-            Err(_) => Err(Failure::from(BrokenOff)),
-        }
+/// The same body; unless `patient`, a pause between two of its parts that is too long is an error.
+fn lively(body: Body, patient: bool) -> impl HttpBody<Data = Bytes, Error = Failure> + Send {
+    let frames = try_unfold(BodyStream::new(body), move |mut frames| async move {
+        let next = match patient {
+            true => frames.next().await,
+            false => timeout(REQUEST_TIME, frames.next())
+                .await
+                .map_err(|_| BrokenOff)?,
+        };
+        let frame = next.transpose().map_err(Failure::from)?;
+        Ok(frame.map(|frame| (frame, frames)))
     });
-    Body::wrap_body(StreamBody::new(frames.boxed()))
+    StreamBody::new(frames.boxed())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use http::Response;
     use http_body_util::BodyExt;
     use k8s_openapi::api::core::v1::Pod;

@@ -297,6 +297,8 @@ fn whatever_dies_everything_converges() {
             break;
         }
     }
+    // Sub-ENIs that a dead agent was giving back are nobody's until its marks are old.
+    play.what_waits_runs();
     play.everybody_arrives();
     play.everybody_leaves();
     play.what_waits_runs();

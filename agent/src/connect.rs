@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::retry::RetryPolicy;
 use kube::client::{ClientBuilder, ConfigExt};
@@ -13,10 +14,11 @@ use kube::{Client, Config};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// Connections kept for the next burst, besides those of the watches.
-const IDLE_CONNECTIONS: usize = 4;
+/// Connections kept between requests, besides those of the watches: as many as a burst of ADDs has
+/// under way, else each of its requests begins with a TLS handshake.
+const IDLE_CONNECTIONS: usize = 32;
 /// How long they are kept.
-const IDLE_TIME: Duration = Duration::from_secs(30);
+const IDLE_TIME: Duration = Duration::from_secs(20);
 /// Bytes read or written at once on a connection.
 const BUFFER: usize = 64 << 10;
 
@@ -28,13 +30,18 @@ pub(crate) fn client(config: Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config);
     }
+    let mut sockets = HttpConnector::new();
+    sockets.enforce_http(false);
+    sockets.set_connect_timeout(config.connect_timeout);
+    // Head and body of a request are two writes: the second must not wait for the first's ACK.
+    sockets.set_nodelay(true);
     let retry = RetryLayer::new(RetryPolicy::server_retry());
     let connections = legacy::Builder::new(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIME)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .http1_max_buf_size(BUFFER)
-        .build(config.rustls_https_connector()?);
+        .build(config.rustls_https_connector_with_connector(sockets)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.default_retry.then_some(retry))

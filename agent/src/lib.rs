@@ -5,6 +5,7 @@
 //! the kernel, and only `observer` has unsafe code, in one module.
 
 pub mod agent;
+pub mod allocator;
 pub mod api;
 pub mod attachment;
 pub mod clock;

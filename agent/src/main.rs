@@ -1,10 +1,11 @@
 //! `spiderpool-agent`: command line, log, signals. Everything else is the library's.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use spiderpool_agent::allocator;
 use spiderpool_agent::config::{Cli, Mode};
 #[cfg(feature = "failpoints")]
 use spiderpool_agent::failpoint;
@@ -22,7 +23,8 @@ const BLOCKING: usize = 8;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(&cli) {
+    let settled = allocator::settle();
+    match run(&cli, settled) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
@@ -40,12 +42,15 @@ fn complain(error: &anyhow::Error) {
     eprintln!("spiderpool-agent: {}", full(first));
 }
 
-fn run(cli: &Cli) -> anyhow::Result<()> {
+fn run(cli: &Cli, settled: io::Result<()>) -> anyhow::Result<()> {
     let node = match &cli.mode {
         Mode::Standalone(args) => &args.node,
         Mode::Daemon(args) => &args.node,
     };
     start_log(&node.log_level)?;
+    if let Err(error) = settled {
+        tracing::warn!(%error, "the allocator keeps its usual settings and more memory");
+    }
     #[cfg(feature = "failpoints")]
     failpoint::arm(std::env::var_os(failpoint::ENV).as_deref())?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

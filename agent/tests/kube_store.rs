@@ -485,3 +485,39 @@ async fn the_parent_nic_of_a_prewarm_pool_is_published_once() {
     publisher.publish_all().await;
     assert_eq!(read().await.resource_version(), written.resource_version());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_without_an_answer_puts_the_copy_in_doubt() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = EmbeddedApi::open(&dir.path().join("state.redb"), Arc::new(AcceptAll)).unwrap();
+    let client = Client::new(api.router(), "default");
+    pools(&client)
+        .create(&PostParams::default(), &pool("p"))
+        .await
+        .unwrap();
+    // Stored, but the answer is lost; and the watches are told of nothing any more.
+    let router = api
+        .router()
+        .layer(from_fn(|request: Request, next: Next| async move {
+            let query = request.uri().query().unwrap_or_default();
+            if request.method() == "GET" && query.contains("watch=true") {
+                return std::future::pending().await;
+            }
+            let lost = request.method() == "PUT";
+            let answer = next.run(request).await;
+            if lost {
+                return StatusCode::BAD_GATEWAY.into_response();
+            }
+            answer
+        }));
+    let store = KubeStore::start(Client::new(router, "default"), "n1", Waits::new(PATIENCE))
+        .await
+        .unwrap();
+    let read = async |freshness| store.pool("p", freshness).await.unwrap().unwrap();
+    let before = read(Freshness::Cached).await;
+    let mut wanted = records(&before);
+    wanted.insert("10.0.0.9".parse().unwrap(), record("u-1"));
+    store.put_pool_status(&before, &wanted).await.unwrap_err();
+    let after: Arc<PoolObject> = read(Freshness::Cached).await;
+    assert_eq!(records(&after), wanted);
+}

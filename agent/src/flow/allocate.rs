@@ -111,7 +111,12 @@ impl Agent {
                         return Ok(false);
                     }
                 }
-                Err(error) if error.is_this_pool_only() => return Ok(false),
+                Err(error) if error.is_this_pool_only() => {
+                    // Nothing answers for what the endpoint says, and it may stay that way.
+                    let pod = ObjectKey::new(&snapshot.pod.namespace, &snapshot.pod.name);
+                    self.unrecord(&pod, &snapshot.pod.uid, &nic.interface).await;
+                    return Ok(false);
+                }
                 Err(error) => return Err(reclaim_failed(&nic.interface, held, error)),
             }
         }

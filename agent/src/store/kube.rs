@@ -8,6 +8,7 @@ mod cache;
 mod error;
 mod objects;
 mod owners;
+mod pool_api;
 mod pool_cache;
 mod start;
 

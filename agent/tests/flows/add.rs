@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::{MASTER_MAC, Request, World, addresses, mac_of};
+use crate::world::{MASTER_MAC, Request, World, addresses, mac_of, object_key};
 
 #[tokio::test]
 async fn a_pod_gets_link_record_endpoint_and_file() {
@@ -220,11 +220,28 @@ async fn a_claim_that_nobody_was_told_of_goes_when_another_pool_gives_the_addres
     world.set_record("p-a", "10.1.0.11", "shop/web-0", "u-1", Some("net2"));
     world.set_record("p-a", "10.1.0.12", "shop/web-1", "u-2", Some("net1"));
     let mut raw = world.store.current_pool("p-a").unwrap().raw().clone();
-    raw["spec"]["disable"] = serde_json::json!(true);
+    raw["spec"]["disable"] = json!(true);
     world.store.set_pool(raw).unwrap();
     let request = Request::ipam("c-1", "net1", &["p-a", "p-b"]).pod("shop/web-0", "u-1");
     let result = world.add(&request).await.unwrap();
     assert_eq!(addresses(&result), ["10.2.0.10/24"]);
     assert_eq!(world.records("p-a"), ["10.1.0.11 u-1", "10.1.0.12 u-2"]);
     assert_eq!(world.records("p-b"), ["10.2.0.10 u-1"]);
+}
+
+#[tokio::test]
+async fn an_endpoint_does_not_go_on_naming_what_is_not_to_be_had() {
+    let world = World::new();
+    world.plain_pool("p-a", "10.1.0.0/24", &["10.1.0.10-10.1.0.19"]);
+    world.pod("shop/web-0", "u-1");
+    // Written before its claim by an agent that died in between.
+    let detail = json!([{"interface": "net1", "ipv4": "10.1.0.10/24", "ipv4Pool": "p-a"}]);
+    world.set_endpoint("shop/web-0", "u-1", "n1", detail);
+    let mut raw = world.store.current_pool("p-a").unwrap().raw().clone();
+    raw["spec"]["disable"] = json!(true);
+    world.store.set_pool(raw).unwrap();
+    let request = Request::ipam("c-1", "net1", &["p-a"]).pod("shop/web-0", "u-1");
+    world.add(&request).await.unwrap_err();
+    let endpoint = world.store.current_endpoint(&object_key("shop/web-0"));
+    assert!(endpoint.unwrap().status.current.ips.is_empty());
 }

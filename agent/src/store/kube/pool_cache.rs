@@ -10,24 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use futures::{Stream, TryStreamExt};
-use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ObjectMeta, PartialObjectMeta, Request};
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource, ResourceExt};
-use serde_json::{Value, json};
+use kube::{Client, ResourceExt};
 use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::{ParentNic, SpiderIPPool};
-use spiderpool_api::names;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::cache::{report, version_number};
-use super::error::store_error;
+use super::pool_api::PoolApi;
 use super::{Freshness, PoolObject, StoreError};
-
-/// Objects in one page of the first list.
-const PAGE: u32 = 100;
 
 /// The copies and their watch, which ends when this is dropped.
 pub(super) struct PoolCache {
@@ -36,7 +30,7 @@ pub(super) struct PoolCache {
 }
 
 struct Shared {
-    client: Client,
+    api: PoolApi,
     entries: RwLock<HashMap<String, Entry>>,
     /// Pools the watch has told of and a read has failed for; there is no copy of them.
     unread: Mutex<BTreeSet<String>>,
@@ -49,6 +43,10 @@ struct Entry {
     object: Arc<PoolObject>,
     /// Newest version the metadata watch has shown.
     seen: u64,
+    /// Own writes without an answer: they may be stored.
+    doubts: u64,
+    /// How many of them a later read has settled.
+    settled: u64,
 }
 
 impl Entry {
@@ -57,7 +55,7 @@ impl Entry {
     }
 
     fn is_outdated(&self) -> bool {
-        self.seen > self.version()
+        self.seen > self.version() || self.settled < self.doubts
     }
 }
 
@@ -70,13 +68,14 @@ impl PoolCache {
             + 'static,
     {
         let shared = Arc::new(Shared {
-            client,
+            api: PoolApi::new(client),
             entries: RwLock::new(HashMap::new()),
             unread: Mutex::default(),
             filled: AtomicBool::new(false),
             changes: Arc::new(Notify::new()),
         });
-        shared.list().await?;
+        let put = |object| shared.put(Arc::new(object));
+        shared.api.list(put).await?;
         let task = tokio::spawn(follow(Arc::clone(&shared), watch));
         Ok(Self {
             shared,
@@ -139,17 +138,11 @@ impl PoolCache {
         read: &PoolObject,
         records: &Records,
     ) -> Result<Arc<PoolObject>, StoreError> {
-        let (verb, what) = (
-            "write the status of",
-            format!("SpiderIPPool {}", read.name()),
-        );
-        let sent = read.with_records(records);
-        let body = serde_json::to_vec(&sent).map_err(kube::Error::SerdeError);
-        let body = body.map_err(|error| store_error(error, verb, &what))?;
-        let request =
-            requests().replace_subresource("status", read.name(), &PostParams::default(), body);
-        let answer = self.shared.exchange(request, verb, &what).await?;
-        let written = Arc::new(PoolObject::from_answer(answer, &sent, records)?);
+        let written = self.shared.api.put_status(read, records).await;
+        if written.is_err() {
+            self.shared.doubt(read.name());
+        }
+        let written = written?;
         self.put(Arc::clone(&written));
         Ok(written)
     }
@@ -160,15 +153,7 @@ impl PoolCache {
         pool: &str,
         nic: &ParentNic,
     ) -> Result<Arc<PoolObject>, StoreError> {
-        let patch = Patch::Merge(json!({"status": {"parentNic": nic}}));
-        let request = requests().patch_subresource("status", pool, &PatchParams::default(), &patch);
-        self.shared
-            .send(
-                request,
-                "write status.parentNic of",
-                &format!("SpiderIPPool {pool}"),
-            )
-            .await
+        self.shared.api.publish_parent_nic(pool, nic).await
     }
 
     /// Takes over what we have written or read.
@@ -182,12 +167,6 @@ impl Drop for PoolCache {
         self.task.abort();
     }
 }
-
-fn requests() -> Request {
-    Request::new(SpiderIPPool::url_path(&(), None))
-}
-
-type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Shared {
     fn entry(&self, name: &str) -> Option<Entry> {
@@ -228,37 +207,35 @@ impl Shared {
                     Entry {
                         object,
                         seen: version,
+                        doubts: 0,
+                        settled: 0,
                     },
                 );
             }
         });
     }
 
-    async fn send(
-        &self,
-        built: Built,
-        verb: &str,
-        what: &str,
-    ) -> Result<Arc<PoolObject>, StoreError> {
-        let raw = self.exchange(built, verb, what).await?;
-        Ok(Arc::new(PoolObject::from_raw(raw)?))
-    }
-
-    async fn exchange(&self, built: Built, verb: &str, what: &str) -> Result<Value, StoreError> {
-        let request = built.map_err(kube::Error::BuildRequest);
-        let request = request.map_err(|error| store_error(error, verb, what))?;
-        let answer = self.client.request::<Value>(request).await;
-        answer.map_err(|error| store_error(error, verb, what))
+    /// A write of ours has failed, and perhaps only its answer was lost: the copy may be outdated
+    /// without the watch having shown it.
+    fn doubt(&self, name: &str) {
+        self.write(|entries| {
+            if let Some(entry) = entries.get_mut(name) {
+                entry.doubts += 1;
+            }
+        });
     }
 
     async fn fetch(&self, name: &str) -> Result<Option<Arc<PoolObject>>, StoreError> {
-        let request = requests().get(name, &GetParams::default());
-        match self
-            .send(request, "read", &format!("SpiderIPPool {name}"))
-            .await
-        {
+        // A write that fails during the read is not settled by it.
+        let doubts = self.entry(name).map_or(0, |entry| entry.doubts);
+        match self.api.get(name).await {
             Ok(object) => {
                 self.put(Arc::clone(&object));
+                self.write(|entries| {
+                    if let Some(entry) = entries.get_mut(name) {
+                        entry.settled = entry.settled.max(doubts);
+                    }
+                });
                 Ok(Some(object))
             }
             Err(StoreError::NotFound(_)) => {
@@ -267,47 +244,6 @@ impl Shared {
                 Ok(None)
             }
             Err(error) => Err(error),
-        }
-    }
-
-    async fn list(&self) -> Result<(), StoreError> {
-        let what = "all SpiderIPPools";
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let request = requests().list(&params).map_err(kube::Error::BuildRequest);
-            let request = request.map_err(|error| store_error(error, "list", what))?;
-            let answer = self.client.request::<Value>(request).await;
-            let mut page = answer.map_err(|error| store_error(error, "list", what))?;
-            let items = page.get_mut("items").map(Value::take);
-            for item in items
-                .as_ref()
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                self.put_listed(item.clone());
-            }
-            match page.pointer("/metadata/continue").and_then(Value::as_str) {
-                Some(token) if !token.is_empty() => params.continue_token = Some(token.to_owned()),
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    /// Items of a list carry neither apiVersion nor kind. One that cannot be understood is left
-    /// out with a warning: the others go on.
-    fn put_listed(&self, mut item: Value) {
-        if let Some(object) = item.as_object_mut() {
-            object
-                .entry("apiVersion")
-                .or_insert_with(|| format!("{}/{}", names::GROUP, names::VERSION).into());
-            object
-                .entry("kind")
-                .or_insert_with(|| "SpiderIPPool".into());
-        }
-        match PoolObject::from_raw(item) {
-            Ok(object) => self.put(Arc::new(object)),
-            Err(error) => tracing::warn!(error = %error, "the pool is left out"),
         }
     }
 

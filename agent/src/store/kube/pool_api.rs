@@ -1,0 +1,119 @@
+//! Requests about pools, as raw JSON: what we do not know of a pool must survive our writes. Remembers
+//! nothing.
+
+use std::sync::Arc;
+
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde_json::{Value, json};
+use spiderpool_api::allocation::Records;
+use spiderpool_api::ippool::{ParentNic, SpiderIPPool};
+use spiderpool_api::names;
+
+use super::error::store_error;
+use super::{PoolObject, StoreError};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 100;
+
+type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
+/// The pools of an API server.
+pub(super) struct PoolApi {
+    client: Client,
+}
+
+impl PoolApi {
+    pub(super) const fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// One pool.
+    ///
+    /// Errors: [`StoreError::NotFound`] when there is none.
+    pub(super) async fn get(&self, name: &str) -> Result<Arc<PoolObject>, StoreError> {
+        let request = requests().get(name, &GetParams::default());
+        let raw = self.exchange(request, "read", &shown(name)).await?;
+        Ok(Arc::new(PoolObject::from_raw(raw)?))
+    }
+
+    /// Hands out all pools, page by page. One that cannot be understood is left out with a warning:
+    /// the others go on.
+    pub(super) async fn list(&self, mut each: impl FnMut(PoolObject)) -> Result<(), StoreError> {
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let request = requests().list(&params);
+            let mut page = self.exchange(request, "list", "all SpiderIPPools").await?;
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                for item in items {
+                    match PoolObject::from_raw(complete(item)) {
+                        Ok(object) => each(object),
+                        Err(error) => tracing::warn!(error = %error, "the pool is left out"),
+                    }
+                }
+            }
+            match page.pointer("/metadata/continue").and_then(Value::as_str) {
+                Some(token) if !token.is_empty() => params.continue_token = Some(token.to_owned()),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Conditional PUT of the status subresource.
+    pub(super) async fn put_status(
+        &self,
+        read: &PoolObject,
+        records: &Records,
+    ) -> Result<Arc<PoolObject>, StoreError> {
+        let (verb, what) = ("write the status of", shown(read.name()));
+        let sent = read.with_records(records);
+        let body = serde_json::to_vec(&sent).map_err(kube::Error::SerdeError);
+        let body = body.map_err(|error| store_error(error, verb, &what))?;
+        let request =
+            requests().replace_subresource("status", read.name(), &PostParams::default(), body);
+        let answer = self.exchange(request, verb, &what).await?;
+        Ok(Arc::new(PoolObject::from_answer(answer, &sent, records)?))
+    }
+
+    /// Merge patch of `status.parentNic`.
+    pub(super) async fn publish_parent_nic(
+        &self,
+        pool: &str,
+        nic: &ParentNic,
+    ) -> Result<Arc<PoolObject>, StoreError> {
+        let patch = Patch::Merge(json!({"status": {"parentNic": nic}}));
+        let request = requests().patch_subresource("status", pool, &PatchParams::default(), &patch);
+        let (verb, what) = ("write status.parentNic of", shown(pool));
+        let answer = self.exchange(request, verb, &what).await?;
+        Ok(Arc::new(PoolObject::from_raw(answer)?))
+    }
+
+    async fn exchange(&self, built: Built, verb: &str, what: &str) -> Result<Value, StoreError> {
+        let request = built.map_err(kube::Error::BuildRequest);
+        let request = request.map_err(|error| store_error(error, verb, what))?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.map_err(|error| store_error(error, verb, what))
+    }
+}
+
+fn requests() -> Request {
+    Request::new(SpiderIPPool::url_path(&(), None))
+}
+
+fn shown(pool: &str) -> String {
+    format!("SpiderIPPool {pool}")
+}
+
+/// Items of a list carry neither apiVersion nor kind.
+fn complete(mut item: Value) -> Value {
+    if let Some(object) = item.as_object_mut() {
+        object
+            .entry("apiVersion")
+            .or_insert_with(|| format!("{}/{}", names::GROUP, names::VERSION).into());
+        object
+            .entry("kind")
+            .or_insert_with(|| "SpiderIPPool".into());
+    }
+    item
+}

@@ -4,12 +4,16 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
 /// A report is read from maps in the kernel: milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A report of 4096 sub-ENIs has some megabytes.
+const MOST: usize = 64 << 20;
+/// Read at once.
+const PIECE: usize = 64 << 10;
 /// Header lines end with an empty one.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
@@ -68,7 +72,8 @@ pub(crate) fn ask<T: DeserializeOwned>(
         path: path.to_owned(),
         source,
     })?;
-    let answer = exchange(&mut stream, method, route).map_err(|source| SocketError::Exchange {
+    let answer = exchange(&mut stream, method, route, PATIENCE);
+    let answer = answer.map_err(|source| SocketError::Exchange {
         path: path.to_owned(),
         source,
     })?;
@@ -86,16 +91,44 @@ pub(crate) fn ask<T: DeserializeOwned>(
     })
 }
 
-fn exchange(stream: &mut UnixStream, method: &str, route: &str) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn exchange(
+    stream: &mut UnixStream,
+    method: &str,
+    route: &str,
+    patience: Duration,
+) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + patience;
+    stream.set_write_timeout(Some(patience))?;
     let request = format!(
         "{method} {route} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
+    let (mut answer, mut piece) = (Vec::new(), vec![0; PIECE]);
+    loop {
+        // One deadline for all of it: a peer that says a little at a time must not hold us.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late(patience));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let read = match stream.read(&mut piece) {
+            Ok(0) => return Ok(answer),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late(patience)),
+            Err(error) => return Err(error),
+        };
+        answer.extend(piece.iter().take(read));
+        if answer.len() > MOST {
+            let text = format!("its answer has more than {} MiB", MOST >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+    }
+}
+
+fn late(patience: Duration) -> io::Error {
+    let text = format!("no whole answer within {patience:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 /// Status and body; the agent sends its JSON whole, never in chunks. An answer cut short is no JSON.
@@ -131,6 +164,25 @@ mod tests {
         ] {
             assert_eq!(parse(odd).0, "nothing");
         }
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_and_on_is_left() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let talk = std::thread::spawn(move || {
+            let mut theirs = theirs;
+            // Ends when the other end is closed.
+            while theirs.write_all(b"HTTP/1.1 200 OK\r\n").is_ok() {}
+        });
+        let patience = Duration::from_millis(50);
+        let error = exchange(&mut ours, "GET", "/v1/x", patience).unwrap_err();
+        let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::InvalidData];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        drop(ours);
+        talk.join().unwrap();
+        let (mut ours, _silent) = UnixStream::pair().unwrap();
+        let error = exchange(&mut ours, "GET", "/v1/x", patience).unwrap_err();
+        assert_eq!(error.to_string(), "no whole answer within 50ms");
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn trace(args: &TraceArgs) -> Result<ExitCode, Box<dyn Error>> {
 
 fn complain(kind: &str, text: &str) {
     // nowhere is left to say that stderr is closed
-    writeln!(io::stderr().lock(), "{kind}: {text}").ok();
+    writeln!(io::stderr().lock(), "{kind}: {}", output::harmless(text)).ok();
 }
 
 /// The error and its root cause. What lies between repeats one of them: the client library's

@@ -59,11 +59,41 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> Result<String, serde_json
 
 /// To standard output. `false`: nobody reads any more, which is no failure.
 pub(crate) fn print(text: &str) -> io::Result<bool> {
+    let text = harmless(text);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true),
     }
+}
+
+/// Names and annotations are other people's text, and a terminal obeys what is in it. What is left is
+/// printable, lines, and colours as our tables have them; the rest is shown as an escape.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let mut taken = first.len_utf8();
+        match colour(rest) {
+            Some(length) => {
+                taken = length;
+                shown.extend(rest.get(..length));
+            }
+            None if first.is_control() && first != '\n' => shown.extend(first.escape_default()),
+            None => shown.push(first),
+        }
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    shown
+}
+
+/// Length of the colour or weight that a text begins with: `ESC [ numbers m`, without 8, which hides.
+fn colour(text: &str) -> Option<usize> {
+    let numbers = text.strip_prefix("\u{1b}[")?;
+    let end = numbers.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    let (numbers, after) = numbers.split_at_checked(end)?;
+    let is_colour = after.starts_with('m') && numbers.split(';').all(|number| number != "8");
+    is_colour.then_some("\u{1b}[m".len() + end)
 }
 
 /// Texts below a header line, aligned.
@@ -166,6 +196,15 @@ pub(crate) fn age(created: Timestamp, now: Timestamp) -> String {
 mod tests {
     use super::*;
     use crate::pool::Mode;
+
+    #[test]
+    fn a_terminal_is_not_ordered_about() {
+        let said = "a\u{1b}]0;title\u{7}b\u{1b}[2Jc\r\u{9b}d\te\u{1b}[8mf\u{1b}[";
+        let shown = r"a\u{1b}]0;title\u{7}b\u{1b}[2Jc\r\u{9b}d\te\u{1b}[8mf\u{1b}[";
+        assert_eq!(harmless(said), shown);
+        let ours = "\u{1b}[1mNAME\u{1b}[0m\n\u{1b}[38;5;9m3\u{1b}[39m é\n";
+        assert_eq!(harmless(ours), ours);
+    }
 
     fn row(name: &str) -> Row {
         Row {

@@ -17,7 +17,7 @@ use std::fmt;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use spiderpool_api::observer_v1::ObserverReport;
 
 pub(crate) use flow::FlowMetrics;
@@ -84,6 +84,17 @@ impl Metrics {
         encode_eof(&mut text)?;
         Ok(text)
     }
+}
+
+/// Puts a metric into a registry; what comes back is counted with.
+fn registered<M: Metric + Clone>(
+    registry: &mut Registry,
+    name: impl Into<String>,
+    help: impl Into<String>,
+    metric: M,
+) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// A registry whose series carry prefix and scope.

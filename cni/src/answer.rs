@@ -5,6 +5,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::cni::{CniCode, CniError, CniVersion, VersionAnswer};
 
 /// The end of a call.
@@ -77,7 +78,7 @@ impl Refusal {
         Self {
             code,
             msg: error.to_string(),
-            details: error.source().map(chain).unwrap_or_default(),
+            details: error.source().map(with_causes).unwrap_or_default(),
         }
     }
 
@@ -95,18 +96,6 @@ impl Refusal {
     }
 }
 
-/// An error and its causes on one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +107,7 @@ mod tests {
     #[test]
     fn causes_go_to_the_details() {
         let error = Outer(io::Error::other("no key"));
-        assert_eq!(chain(&error), "cannot open the door: no key");
+        assert_eq!(with_causes(&error), "cannot open the door: no key");
         let mut refusal = Refusal::new(CniCode::TryAgain, &error);
         refusal.add_detail("nobody at home");
         let shaped = refusal.shaped(CniVersion::V0_4_0);

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use spiderpool_api::agent_v1::{BODY_VERSION, BUDGET_MS, CniRequest};
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::cni::{CniCode, CniCommand, CniVersion};
 use spiderpool_api::cni_conf::NetConf;
 
@@ -130,7 +131,7 @@ fn keep_for_later(
 ) -> Result<Answer, Refusal> {
     let path = spool::store(socket, request).map_err(|error| {
         let mut refusal = Refusal::new(CniCode::TryAgain, &error);
-        refusal.add_detail(&answer::chain(cause));
+        refusal.add_detail(&with_causes(cause));
         refusal
     })?;
     let place = path.display();

@@ -17,19 +17,8 @@ pub(crate) struct Known {
 
 impl Known {
     fn of(object: SpiderIPPool) -> Self {
-        let meta = &object.metadata;
-        let created = meta.creation_timestamp.as_ref();
-        let parts = PoolMeta {
-            name: object.name_any(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            generation: meta.generation.unwrap_or_default(),
-            annotations: object.annotations().clone(),
-            labels: object.labels().clone(),
-            terminating: meta.deletion_timestamp.is_some(),
-            created: created.map(|time| time.0.to_string()).unwrap_or_default(),
-        };
         let status = object.status.clone().unwrap_or_default();
-        let pool = Pool::from_parts(&parts, &object.spec, &status).map(Arc::new);
+        let pool = Pool::from_parts(&PoolMeta::from(&object), &object.spec, &status).map(Arc::new);
         Self { object, pool }
     }
 

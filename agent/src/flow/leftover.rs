@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use spiderpool_ipam::batch::Op;
 use spiderpool_ipam::facts::Snapshot;
 use spiderpool_ipam::plan::Allocation;
 use spiderpool_ipam::pool::Pool;
 use tokio::time::Instant;
 
-use super::error::full;
 use super::unbind::{Owner, SubEni, is_primary, sub_enis};
 use crate::agent::Agent;
 use crate::store::ObjectKey;
@@ -121,19 +119,9 @@ impl Agent {
             let enis: Vec<SubEni> = sub_enis(owner.uid, known);
             let eni = enis.iter().find(|eni| eni.address == leftover.address);
             let Some(eni) = eni else { return Ok(()) };
-            return match self.unbind(provider.as_ref(), owner, eni).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err("the provider has not accepted it".to_owned()),
-                Err(error) => Err(full(&error)),
-            };
+            return self.give_back(provider.as_ref(), owner, eni).await;
         }
-        let op = Op::Release {
-            uid: owner.uid.to_owned(),
-            nic: Some(leftover.nic.clone()),
-            addresses: Some(vec![leftover.address]),
-            by: None,
-        };
-        let freed = self.release_in(&leftover.pool, op, owner.deadline).await;
-        freed.map_err(|error| full(&error))
+        let Leftover { pool, nic, address } = leftover;
+        self.free_of(owner, nic, pool, *address).await
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{Op, Outcome};
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::plan::Allocation;
@@ -214,24 +215,46 @@ impl Agent {
         if let Some(provider) = &self.provider {
             let enis = sub_enis(owner.uid, &known).into_iter();
             if let Some(eni) = enis.into_iter().find(|eni| given.contains(&eni.address)) {
-                let unbound = self.unbind(provider.as_ref(), owner, &eni).await;
-                return match unbound {
-                    Ok(true) => Ok(()),
-                    Ok(false) => Err("the provider has not accepted it".to_owned()),
-                    Err(error) => Err(full(&error)),
-                };
+                return self.give_back(provider.as_ref(), owner, &eni).await;
             }
         }
         for ip in &allocation.ips {
-            let op = Op::Release {
-                uid: owner.uid.to_owned(),
-                nic: Some(allocation.nic.clone()),
-                addresses: Some(vec![ip.address.addr()]),
-                by: None,
-            };
-            let freed = self.release_in(&ip.pool, op, owner.deadline).await;
-            freed.map_err(|error| full(&error))?;
+            let address = ip.address.addr();
+            self.free_of(owner, &allocation.nic, &ip.pool, address)
+                .await?;
         }
         Ok(())
+    }
+
+    /// A sub-ENI goes back whole; the text says why not.
+    pub(super) async fn give_back(
+        &self,
+        provider: &dyn Provider,
+        owner: Owner<'_>,
+        eni: &SubEni,
+    ) -> Result<(), String> {
+        match self.unbind(provider, owner, eni).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the provider has not accepted it".to_owned()),
+            Err(error) => Err(full(&error)),
+        }
+    }
+
+    /// Frees one record of one NIC; the text says why not.
+    pub(super) async fn free_of(
+        &self,
+        owner: Owner<'_>,
+        nic: &str,
+        pool: &str,
+        address: IpAddr,
+    ) -> Result<(), String> {
+        let op = Op::Release {
+            uid: owner.uid.to_owned(),
+            nic: Some(nic.to_owned()),
+            addresses: Some(vec![address]),
+            by: None,
+        };
+        let freed = self.release_in(pool, op, owner.deadline).await;
+        freed.map_err(|error| full(&error))
     }
 }

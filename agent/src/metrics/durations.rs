@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::BOUNDS;
+use super::{BOUNDS, registered};
 
 type Seconds = Gauge<f64, AtomicU64>;
 
@@ -28,16 +28,15 @@ impl Durations {
     /// Registers `<flow>_{average,max,min,latest}_<tail>` and `<flow>_<tail>`.
     pub(super) fn new(registry: &mut Registry, flow: &str, tail: &str, what: &str) -> Self {
         let mut gauge = |word: &str| {
-            let gauge = Seconds::default();
             let help = format!("The {word} {what}, in seconds");
-            registry.register(format!("{flow}_{word}_{tail}"), help, gauge.clone());
-            gauge
+            let name = format!("{flow}_{word}_{tail}");
+            registered(registry, name, help, Seconds::default())
         };
         let (average, max) = (gauge("average"), gauge("max"));
         let (min, latest) = (gauge("min"), gauge("latest"));
-        let histogram = Histogram::new(BOUNDS);
         let help = format!("The {what}, in seconds");
-        registry.register(format!("{flow}_{tail}"), help, histogram.clone());
+        let name = format!("{flow}_{tail}");
+        let histogram = registered(registry, name, help, Histogram::new(BOUNDS));
         Self {
             average,
             max,

@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::durations::Durations;
+use super::registered;
 use crate::flow::category::Category;
 
 /// The metrics of one verb.
@@ -153,7 +154,5 @@ fn error(registry: &mut Registry, flow: &str, word: &str) -> Counter {
 }
 
 fn counter(registry: &mut Registry, name: &str, help: String) -> Counter {
-    let counter = Counter::default();
-    registry.register(name, help, counter.clone());
-    counter
+    registered(registry, name, help, Counter::default())
 }

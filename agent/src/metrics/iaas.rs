@@ -10,7 +10,7 @@ use spiderpool_iaas::error::{CallError, Op};
 use spiderpool_ipam::pick::{Path, PickError};
 use spiderpool_ipam::pool::{Mode, Pool};
 
-use super::{BOUNDS, Labels};
+use super::{BOUNDS, Labels, registered};
 use crate::flow::bind::BindError;
 use crate::writer::WriteError;
 
@@ -31,51 +31,50 @@ pub(crate) struct IaasMetrics {
 impl IaasMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let histograms = || Histograms::new_with_constructor(|| Histogram::new(BOUNDS));
-        let metrics = Self {
-            allocated: Family::default(),
-            failed: Family::default(),
-            took: histograms(),
-            call_took: histograms(),
-            call_failed: Family::default(),
-            rollbacks: Counter::default(),
-            undecodable: Family::default(),
-        };
-        registry.register(
-            "iaas_allocation",
-            "Addresses given out of a provider's pools",
-            metrics.allocated.clone(),
-        );
-        registry.register(
-            "iaas_allocation_failure",
-            "Allocations that failed, by pool of a provider that was tried",
-            metrics.failed.clone(),
-        );
-        registry.register(
-            "iaas_allocation_duration_seconds",
-            "Time from the first claim to a bound sub-ENI; a pair counts once",
-            metrics.took.clone(),
-        );
-        registry.register(
-            "iaas_rpc_duration_seconds",
-            "Time a call to the provider took",
-            metrics.call_took.clone(),
-        );
-        registry.register(
-            "iaas_rpc_failure",
-            "Calls to the provider that failed",
-            metrics.call_failed.clone(),
-        );
-        registry.register(
-            "iaas_claim_rollback",
-            "Claims given back because their sub-ENI could not be bound",
-            metrics.rollbacks.clone(),
-        );
-        registry.register(
-            "iaas_metadata_decode_failure",
-            "Uses of a pool whose published metadata cannot be read",
-            metrics.undecodable.clone(),
-        );
-        metrics
+        Self {
+            allocated: registered(
+                registry,
+                "iaas_allocation",
+                "Addresses given out of a provider's pools",
+                Family::default(),
+            ),
+            failed: registered(
+                registry,
+                "iaas_allocation_failure",
+                "Allocations that failed, by pool of a provider that was tried",
+                Family::default(),
+            ),
+            took: registered(
+                registry,
+                "iaas_allocation_duration_seconds",
+                "Time from the first claim to a bound sub-ENI; a pair counts once",
+                histograms(),
+            ),
+            call_took: registered(
+                registry,
+                "iaas_rpc_duration_seconds",
+                "Time a call to the provider took",
+                histograms(),
+            ),
+            call_failed: registered(
+                registry,
+                "iaas_rpc_failure",
+                "Calls to the provider that failed",
+                Family::default(),
+            ),
+            rollbacks: registered(
+                registry,
+                "iaas_claim_rollback",
+                "Claims given back because their sub-ENI could not be bound",
+                Counter::default(),
+            ),
+            undecodable: registered(
+                registry,
+                "iaas_metadata_decode_failure",
+                "Uses of a pool whose published metadata cannot be read",
+                Family::default(),
+            ),
+        }
     }
 
     /// An address of this pool was given out.

@@ -6,7 +6,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use spiderpool_api::value::IfName;
 
-use super::Labels;
+use super::{Labels, registered};
 use crate::nic::{Family as IpFamily, NicError, PreflightReport, PreflightResult};
 
 /// An answer within a millisecond is usual; one attempt waits half a second.
@@ -21,21 +21,20 @@ pub(crate) struct PreflightMetrics {
 
 impl PreflightMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            results: Family::default(),
-            took: Family::new_with_constructor(|| Histogram::new(BOUNDS)),
-        };
-        registry.register(
-            "subeni_preflight",
-            "Questions to a gateway before a sub-ENI is used, by result",
-            metrics.results.clone(),
-        );
-        registry.register(
-            "subeni_preflight_duration_seconds",
-            "Time until the gateway answered",
-            metrics.took.clone(),
-        );
-        metrics
+        Self {
+            results: registered(
+                registry,
+                "subeni_preflight",
+                "Questions to a gateway before a sub-ENI is used, by result",
+                Family::default(),
+            ),
+            took: registered(
+                registry,
+                "subeni_preflight_duration_seconds",
+                "Time until the gateway answered",
+                Family::new_with_constructor(|| Histogram::new(BOUNDS)),
+            ),
+        }
     }
 
     /// A NIC was attached through this master.

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use spiderpool_api::observer_v1::{Attach, ObserverReport, SubEniReport};
 use spiderpool_ebpf_common::layout::{MAX_NIC, MAX_SUBENI, MAX_UNKNOWN};
 
-use super::{Labels, scoped};
+use super::{Labels, registered, scoped};
 
 /// All kinds that are checked are about what a Pod sends.
 const CHECKED_DIRECTION: &str = "tx";
@@ -101,9 +101,12 @@ fn observer(registry: &mut Registry, report: &ObserverReport) {
         "subeni_observer_mode",
         "What faults lead to, always 1",
     );
-    let lost = Counter::<u64>::default();
-    let help = "Events that found their buffer full";
-    registry.register("subeni_events_lost", help, lost.clone());
+    let lost = registered(
+        registry,
+        "subeni_events_lost",
+        "Events that found their buffer full",
+        Counter::<u64>::default(),
+    );
     let entries = gauges(
         registry,
         "subeni_map_entries",
@@ -162,13 +165,9 @@ fn add(family: &Family<Labels, Counter>, labels: Labels, count: u64) {
 }
 
 fn counters(registry: &mut Registry, name: &str, help: &str) -> Family<Labels, Counter> {
-    let family = Family::default();
-    registry.register(name, help, family.clone());
-    family
+    registered(registry, name, help, Family::default())
 }
 
 fn gauges(registry: &mut Registry, name: &str, help: &str) -> Family<Labels, Gauge> {
-    let family = Family::default();
-    registry.register(name, help, family.clone());
-    family
+    registered(registry, name, help, Family::default())
 }

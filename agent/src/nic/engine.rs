@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::{IfName, Mac};
 use spiderpool_netops::netns::{Netns, NetnsError};
 use spiderpool_netops::rtnl::{Link, LinkKind, Rtnl};
@@ -312,7 +313,7 @@ async fn undo(sandbox: &Sandbox<'_>, link: &Link, first: NicError) -> NicError {
         Ok(_gone_or_deleted) => first,
         Err(undo) => NicError::UndoFailed {
             first: Box::new(first),
-            undo: undo.chain(),
+            undo: with_causes(&undo),
             link: link.name.clone(),
             netns: sandbox.netns.path().to_owned(),
         },

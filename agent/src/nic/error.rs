@@ -1,6 +1,5 @@
 //! Why a NIC operation failed, and which CNI code says so. Owns the texts an operator reads.
 
-use std::error::Error;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -242,16 +241,6 @@ impl NicError {
         } else {
             Self::NetnsUnusable { netns, source }
         }
-    }
-
-    /// Text with all causes, where it cannot be a `source` itself.
-    pub(super) fn chain(&self) -> String {
-        let first: &dyn Error = self;
-        let causes = std::iter::successors(Some(first), |error: &&dyn Error| (*error).source());
-        causes
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(": ")
     }
 
     /// The same as a number.

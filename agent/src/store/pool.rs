@@ -59,7 +59,7 @@ impl PoolObject {
         if known.is_some() {
             status.allocated_ips = None;
         }
-        let decoded = Pool::from_parts(&meta_of(&typed), &typed.spec, &status);
+        let decoded = Pool::from_parts(&PoolMeta::from(&typed), &typed.spec, &status);
         let decoded = decoded.map(|mut pool| {
             if let Some(records) = known {
                 pool.records.clone_from(records);
@@ -145,23 +145,6 @@ impl PoolObject {
             status.insert("allocatedIPCount".into(), records.count().into());
         }
         object
-    }
-}
-
-fn meta_of(typed: &SpiderIPPool) -> PoolMeta {
-    let meta = &typed.metadata;
-    PoolMeta {
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-        generation: meta.generation.unwrap_or_default(),
-        annotations: meta.annotations.clone().unwrap_or_default(),
-        labels: meta.labels.clone().unwrap_or_default(),
-        terminating: meta.deletion_timestamp.is_some(),
-        created: meta
-            .creation_timestamp
-            .as_ref()
-            .map(|time| time.0.to_string())
-            .unwrap_or_default(),
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod agent_v1;
 pub mod allocation;
+pub mod causes;
 pub mod cni;
 pub mod cni_conf;
 #[cfg(feature = "crd")]

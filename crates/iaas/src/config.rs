@@ -262,7 +262,7 @@ fn is_dns_label(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::chain;
+    use spiderpool_api::causes::with_causes;
 
     const CA: &[u8] = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
@@ -276,7 +276,9 @@ mod tests {
             "/empty" => Ok(Vec::new()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         };
-        section(yaml).validate(read).map_err(|error| chain(&error))
+        section(yaml)
+            .validate(read)
+            .map_err(|error| with_causes(&error))
     }
 
     #[test]

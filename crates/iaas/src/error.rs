@@ -207,19 +207,9 @@ impl TransportError {
 }
 
 #[cfg(test)]
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+    use spiderpool_api::causes::with_causes;
 
     #[test]
     fn a_call_without_an_answer_may_still_be_at_work() {
@@ -275,7 +265,7 @@ mod tests {
             (CallError::Unreadable { op, source: json().into() }, "failed to unmarshal allocate response: the body is not a valid answer: EOF while parsing an object at line 1 column 1", Some("bad_response")),
             (CallError::Answer(unknown), "iaas response contains unknown sub-ENI with address 10.72.0.99", Some("bad_response")),
         ] {
-            assert_eq!(chain(&error), text);
+            assert_eq!(with_causes(&error), text);
             assert_eq!(error.rpc_reason(), reason, "{text}");
             assert_eq!(error.allocation_reason(), "rpc_error");
         }

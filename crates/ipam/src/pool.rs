@@ -7,6 +7,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use spiderpool_api::allocation::{Record, Records};
 use spiderpool_api::ip_meta::{Metadata, MetadataError};
+#[cfg(feature = "crd")]
+use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::ippool::{IpPoolStatus, Route, SpiderIPPoolSpec};
 use spiderpool_api::names;
 use spiderpool_api::selector::LabelSelector;
@@ -42,6 +44,23 @@ pub struct PoolMeta {
     pub terminating: bool,
     /// `metadata.creationTimestamp` as stored (RFC 3339, UTC, whole seconds).
     pub created: String,
+}
+
+#[cfg(feature = "crd")]
+impl From<&SpiderIPPool> for PoolMeta {
+    fn from(object: &SpiderIPPool) -> Self {
+        let meta = &object.metadata;
+        let created = meta.creation_timestamp.as_ref();
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            annotations: meta.annotations.clone().unwrap_or_default(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            terminating: meta.deletion_timestamp.is_some(),
+            created: created.map(|time| time.0.to_string()).unwrap_or_default(),
+        }
+    }
 }
 
 /// Who makes the pool's addresses work (spec ipam 7.1). Follows from annotation and shape alone.

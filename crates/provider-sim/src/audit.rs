@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use kube::api::ListParams;
+use spiderpool_api::causes::with_causes;
 
 use crate::cloud::{State, SubEni};
 use crate::pool::{Pool, Published};
-use crate::publisher::chain;
 use crate::service::{Service, World};
 
 impl Service {
@@ -23,7 +23,10 @@ impl Service {
                     pools = read.map(|pool| (pool.name.clone(), pool)).collect();
                 }
                 Err(cause) => {
-                    return vec![format!("the pools cannot be listed: {}", chain(&cause))];
+                    return vec![format!(
+                        "the pools cannot be listed: {}",
+                        with_causes(&cause)
+                    )];
                 }
             }
         }

@@ -9,11 +9,11 @@ use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
+use spiderpool_api::causes::with_causes;
 use tracing::{info, warn};
 
 use crate::cloud::SubEni;
 use crate::pool::Pool;
-use crate::publisher::chain;
 use crate::service::Service;
 
 /// Between two tries to watch.
@@ -58,7 +58,7 @@ impl Service {
                 Ok(Event::Delete(object)) => {
                     self.drop_pools(|name, _| object.metadata.name.as_deref() == Some(name));
                 }
-                Err(cause) => warn!(cause = %chain(&cause), "the watch of pools broke"),
+                Err(cause) => warn!(cause = %with_causes(&cause), "the watch of pools broke"),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::names;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -102,7 +103,7 @@ impl Service {
         let mut done = true;
         for name in names {
             if let Err(cause) = self.publish_pool(publisher, &name).await {
-                warn!(pool = name, cause = %chain(&cause), "a pool's metadata is not published");
+                warn!(pool = name, cause = %with_causes(&cause), "a pool's metadata is not published");
                 done = false;
             }
         }
@@ -175,15 +176,4 @@ fn patch(pool: &Pool, version: &str, count: usize, published: Option<&Published>
             "metadata": published.map(|published| &published.metadata),
         }},
     })
-}
-
-/// The texts of an error and its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::Mac;
 use tracing::{info, warn};
 
 use crate::cloud::{State, SubEni};
 use crate::pool::Pool;
-use crate::publisher::chain;
 use crate::service::{Service, World};
 
 impl Service {
@@ -56,7 +56,7 @@ impl Service {
             let object = match publisher.pools().get_opt(&name).await {
                 Ok(object) => object,
                 Err(cause) => {
-                    warn!(pool = name, cause = %chain(&cause), "claims cannot be read");
+                    warn!(pool = name, cause = %with_causes(&cause), "claims cannot be read");
                     return false;
                 }
             };

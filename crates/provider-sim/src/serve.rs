@@ -9,6 +9,7 @@ use anyhow::Context;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
+use spiderpool_api::causes::with_causes;
 use spiderpool_netops::netns::Netns;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -20,7 +21,7 @@ use crate::door::Door;
 use crate::fabric::ports::Sockets;
 use crate::fabric::run::Running;
 use crate::publish;
-use crate::publisher::{self, Publisher, chain};
+use crate::publisher::{self, Publisher};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::settings::Settings;
@@ -168,7 +169,7 @@ impl Serving {
         };
         let rotate = move || async move {
             let none = || Refusal::new(409, "InvalidRequest", "there is no TLS listener");
-            let failed = |error| Refusal::new(500, "Internal", chain(&error));
+            let failed = |error| Refusal::new(500, "Internal", with_causes(&error));
             tls.ok_or_else(none)?.rotate().map_err(failed)?;
             Ok::<_, Refusal>(StatusCode::NO_CONTENT)
         };

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::api::{Change, Kind, Refused};
 use crate::gate::{Actor, Gate};
 use crate::mutation::Mutation;
+use crate::weather::Fate;
 use crate::world::World;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -390,12 +391,4 @@ impl Pump {
         line.push('\n');
         Some(line.into())
     }
-}
-
-/// What a watch connection comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Open,
-    Broken,
-    Silent,
 }

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::gate::Actor;
-use crate::http::Fate;
 
 /// One call's fate.
 #[derive(Debug, Clone, Copy)]
@@ -173,4 +172,12 @@ impl Weather {
     pub(crate) fn roll(&self, below: u64) -> u64 {
         self.with(|inner| inner.chance.u64(0..below))
     }
+}
+
+/// What a watch connection comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Open,
+    Broken,
+    Silent,
 }

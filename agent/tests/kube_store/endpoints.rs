@@ -1,0 +1,148 @@
+//! What is written about a Pod and its pools: endpoints, warnings, the parent NIC.
+
+use std::sync::Arc;
+
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use spiderpool_agent::nic::NicError;
+use spiderpool_agent::parent_nic::{HostNics, ParentNicPublisher};
+use spiderpool_agent::store::{Freshness, ObjectKey, PodEvent, Store, StoreError};
+use spiderpool_api::endpoint::{EndpointStatus, SpiderEndpoint};
+use spiderpool_api::names;
+use spiderpool_api::value::{IfName, Mac};
+
+use crate::rig::{bench, pool, pools, wait_for};
+
+fn endpoint(uid: &str) -> SpiderEndpoint {
+    let mut status = EndpointStatus {
+        owner_controller_type: "Pod".into(),
+        owner_controller_name: "a".into(),
+        ..EndpointStatus::default()
+    };
+    status.current.uid = uid.into();
+    status.current.node = "n1".into();
+    let metadata = json!({"name": "a", "namespace": "default", "finalizers": [names::FINALIZER], "labels": {names::LABEL_NODE: "n1"}});
+    SpiderEndpoint::new(serde_json::from_value(metadata).unwrap(), status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_are_created_replaced_and_removed_by_identity() {
+    let bench = bench().await;
+    let key = ObjectKey::new("default", "a");
+    let created = bench.store.put_endpoint(endpoint("u-1")).await.unwrap();
+    assert!(
+        bench
+            .store
+            .endpoint(&key, Freshness::Cached)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(matches!(
+        bench.store.put_endpoint(endpoint("u-1")).await,
+        Err(StoreError::Conflict(_))
+    ));
+
+    let mut changed = created.clone();
+    changed.status.current.uid = "u-2".into();
+    let replaced = bench.store.put_endpoint(changed.clone()).await.unwrap();
+    assert_ne!(replaced.resource_version(), created.resource_version());
+    assert!(matches!(
+        bench.store.put_endpoint(changed).await,
+        Err(StoreError::Conflict(_))
+    ));
+
+    bench.store.delete_endpoint(&replaced).await.unwrap();
+    assert!(
+        bench
+            .store
+            .endpoint(&key, Freshness::Fresh)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    // Of the next object of that name, a late removal of the first takes nothing.
+    bench.store.put_endpoint(endpoint("u-3")).await.unwrap();
+    bench.store.delete_endpoint(&replaced).await.unwrap();
+    let kept = bench
+        .store
+        .endpoint(&key, Freshness::Fresh)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (
+            kept.status.current.uid.as_str(),
+            kept.metadata.deletion_timestamp
+        ),
+        ("u-3", None)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_reach_the_pod() {
+    let bench = bench().await;
+    let event = PodEvent {
+        pod: ObjectKey::new("default", "a"),
+        uid: "u-1".into(),
+        reason: "SubENIValidationFailed",
+        message: "no answer".into(),
+    };
+    bench.store.event(event).await;
+    let events: Api<k8s_openapi::api::core::v1::Event> =
+        Api::namespaced(bench.client.clone(), "default");
+    let listed = events.list(&Default::default()).await.unwrap();
+    let found = listed.items.first().unwrap();
+    assert_eq!(found.reason.as_deref(), Some("SubENIValidationFailed"));
+    assert_eq!(found.involved_object.uid.as_deref(), Some("u-1"));
+}
+
+struct OneNic;
+
+impl HostNics for OneNic {
+    fn mac<'a>(
+        &'a self,
+        name: &'a IfName,
+    ) -> futures::future::BoxFuture<'a, Result<Option<Mac>, NicError>> {
+        let mac = (name.as_str() == "eth1").then_some(Mac::new([2, 0, 0, 0, 0, 1]));
+        Box::pin(async move { Ok(mac) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_parent_nic_of_a_prewarm_pool_is_published_once() {
+    let bench = bench().await;
+    let mut prewarm = pool("warm");
+    prewarm.spec.node_name = Some(vec!["n1".into()]);
+    prewarm
+        .annotations_mut()
+        .insert(names::IAAS_PROVIDER.into(), "x".into());
+    prewarm
+        .annotations_mut()
+        .insert(names::PARENT_NIC.into(), "eth1".into());
+    pools(&bench.client)
+        .create(&PostParams::default(), &prewarm)
+        .await
+        .unwrap();
+    wait_for("the pool", || async {
+        bench.store.pool("warm", Freshness::Cached).await.unwrap()
+    })
+    .await;
+
+    let mut publisher = ParentNicPublisher::new(Arc::clone(&bench.store), Arc::new(OneNic), "n1");
+    publisher.publish_all().await;
+    let read = || async {
+        bench
+            .store
+            .pool("warm", Freshness::Fresh)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    let written = read().await;
+    let want: Value = json!({"name": "eth1", "mac": "02:00:00:00:00:01"});
+    assert_eq!(written.raw()["status"]["parentNic"], want);
+    publisher.publish_all().await;
+    assert_eq!(read().await.resource_version(), written.resource_version());
+}

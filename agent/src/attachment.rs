@@ -15,9 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{IfName, Mac, VlanId};
+use spiderpool_controller::regular_file;
 use spiderpool_netops::netns::NetnsId;
 
-use crate::{files, regular_file};
+use crate::files;
 
 /// Longest container id we take: with interface and suffix it must fit a file name of 255 bytes.
 const MAX_CONTAINER_ID: usize = 200;

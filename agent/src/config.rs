@@ -3,28 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 use spiderpool_api::names;
+use spiderpool_controller::conf_file::DEFAULT_CONFIG;
+pub use spiderpool_controller::config::version;
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
 
 use crate::agent::Settings;
 use crate::http::{HEALTH_PORT, HttpSettings, METRICS_PORT, Port, Reach};
 use crate::paths::{self, DEFAULT_DIR, DEFAULT_STATE, Paths};
 use crate::store::kube::Waits;
-
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let commit = option_env!("GIT_COMMIT_VERSION").filter(|text| !text.is_empty());
-    let (version, commit) = (env!("CARGO_PKG_VERSION"), commit.unwrap_or("unknown"));
-    format!("{version} (commit {commit})")
-});
-
-/// Version with the commit it was built from, which the build is told by its environment.
-#[must_use]
-pub fn version() -> &'static str {
-    VERSION.as_str()
-}
 
 /// The node agent of Spiderpool networks: gives Pods and containers their addresses and sub-ENIs.
 ///
@@ -85,7 +74,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Settings besides the command line, conf.yml of the ConfigMap; a file that is not there sets nothing
-    #[arg(long, value_name = "FILE", default_value = paths::DEFAULT_CONFIG)]
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_CONFIG)]
     pub config_path: PathBuf,
     /// What both modes share.
     #[command(flatten)]

@@ -16,10 +16,10 @@ use kube::discovery::{self, Scope};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use spiderpool_api::names;
+use spiderpool_controller::regular_file;
 use tokio_util::sync::CancellationToken;
 
 use crate::flow::error::full;
-use crate::regular_file;
 use crate::store::kube::words;
 
 /// Between two looks at the folder.

@@ -12,30 +12,22 @@ mod preflight;
 mod provider;
 mod sub_eni;
 
-use std::borrow::Cow;
 use std::fmt;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 use spiderpool_api::observer_v1::ObserverReport;
+use spiderpool_controller::metrics::{self as shared, Labels, registered};
 
 pub(crate) use flow::FlowMetrics;
 pub(crate) use iaas::IaasMetrics;
 pub(crate) use preflight::PreflightMetrics;
 pub(crate) use provider::MeteredProvider;
 
-/// Of every name.
-const PREFIX: &str = "spiderpool";
 /// Label `otel_scope_name`: upstream's meter, which dashboards may select by.
 const SCOPE: &str = "spiderpool-agent";
-/// Label `service_name` of `target_info`.
-const SERVICE: &str = "spiderpool.spidernet.io";
 /// Bounds of all histograms of whole calls, seconds.
 const BOUNDS: [f64; 9] = [0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0, 15.0];
-
-/// Names and values of a series' labels, always in one order.
-type Labels = Vec<(&'static str, String)>;
 
 /// All of an agent's metrics.
 #[derive(Debug)]
@@ -58,16 +50,13 @@ impl Metrics {
     /// Nothing counted yet.
     #[must_use]
     pub fn new() -> Self {
-        let mut target = Registry::default();
-        let service = Info::new(vec![("service_name", SERVICE)]);
-        target.register("target", "Who is scraped", service);
         let mut registry = scoped();
         Self {
             allocation: FlowMetrics::allocation(&mut registry),
             release: FlowMetrics::release(&mut registry),
             iaas: IaasMetrics::new(&mut registry),
             preflight: PreflightMetrics::new(&mut registry),
-            target,
+            target: shared::target(),
             registry,
         }
     }
@@ -86,25 +75,9 @@ impl Metrics {
     }
 }
 
-/// Puts a metric into a registry; what comes back is counted with.
-fn registered<M: Metric + Clone>(
-    registry: &mut Registry,
-    name: impl Into<String>,
-    help: impl Into<String>,
-    metric: M,
-) -> M {
-    registry.register(name, help, metric.clone());
-    metric
-}
-
-/// A registry whose series carry prefix and scope.
+/// A registry whose series carry prefix and our scope.
 fn scoped() -> Registry {
-    let label = |name, value| (Cow::Borrowed(name), Cow::Borrowed(value));
-    let labels = [
-        label("otel_scope_name", SCOPE),
-        label("otel_scope_version", env!("CARGO_PKG_VERSION")),
-    ];
-    Registry::with_prefix_and_labels(PREFIX, labels.into_iter())
+    shared::scoped(SCOPE)
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ pub const DEFAULT_STATE: &str = "/var/lib/spiderpool/state.redb";
 /// Default of `--dir` in standalone mode.
 pub const DEFAULT_DIR: &str = "/etc/spiderpool";
 
-/// Default of `--config-path`: where the ConfigMap `spiderpool-conf` is mounted.
-pub const DEFAULT_CONFIG: &str = "/tmp/spiderpool/config-map/conf.yml";
-
 /// Default of `--bpf-dir`.
 pub const DEFAULT_BPF_DIR: &str = "/sys/fs/bpf/spiderpool";
 

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::{CniCode, CniCommand};
+use spiderpool_controller::regular_file;
 
 use crate::attachment::AttachmentKey;
+use crate::files;
 use crate::flow::error::Failure;
-use crate::{files, regular_file};
 
 /// Pause between two replays.
 pub const REPLAY_PERIOD: Duration = Duration::from_secs(60);

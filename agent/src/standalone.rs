@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use spiderpool_controller::conf_file;
 use spiderpool_controller::reconcile::ippool;
 use spiderpool_embedded_api::{
     EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
@@ -23,7 +24,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Seams, Settings};
 use crate::clock::{Jitter, SystemClock};
-use crate::conf_file;
 use crate::config::{DaemonArgs, Listen, NodeArgs, StandaloneArgs};
 use crate::connect;
 use crate::http::Reach;

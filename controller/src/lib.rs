@@ -1,9 +1,19 @@
-//! Reconcilers: what keeps the API's objects true over time. One of them must run per cluster; a
-//! standalone node runs them in the agent's process.
+//! The controller of a cluster: what keeps the API's objects true over time (`reconcile`), as `tasks`
+//! that one process of a cluster runs at a time or that every replica runs. A standalone node runs
+//! them in the agent's process. And what agent and controller share: settings, clients, clocks.
 //!
 //! Owns the status fields the specification gives to the controller and our finalizers. Decides
-//! with `spiderpool-ipam`; never touches a record.
+//! with `spiderpool-ipam`.
 #![forbid(unsafe_code)]
 
+pub mod chain;
 pub mod client;
+pub mod clock;
+pub mod conf_file;
+pub mod config;
+pub mod health;
+pub mod metrics;
 pub mod reconcile;
+pub mod regular_file;
+pub mod run;
+pub mod tasks;

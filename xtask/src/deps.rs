@@ -34,7 +34,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("spiderpoolctl", &["spiderpool-api", "spiderpool-ipam"]),
     (
         "spiderpool-controller",
-        &["spiderpool-api", "spiderpool-ipam"],
+        &["spiderpool-api", "spiderpool-ipam", "spiderpool-iaas"],
     ),
     ("spiderpool-cni", &["spiderpool-api"]),
     ("vm-tests", &["spiderpool-api", "spiderpool-netops"]),

@@ -1,11 +1,11 @@
 //! Why a call failed, with the code and the text that the runtime shows. The chain of causes goes
 //! into `details`.
 
-use std::error::Error;
 use std::path::PathBuf;
 
 use spiderpool_api::cni::{CniCode, CniError, CniVersion};
 use spiderpool_api::value::{IfName, VlanId};
+pub use spiderpool_controller::chain::{chain, full};
 
 use super::allocation::AllocationError;
 use super::call::{CallError, Ended};
@@ -205,30 +205,5 @@ impl Failure {
     #[must_use]
     pub fn into_error(self, version: CniVersion) -> CniError {
         CniError::new(version, self.code, self.msg).with_details(self.details)
-    }
-}
-
-/// The causes of an error, outermost first. What a library's error already says of its own cause
-/// appears once.
-#[must_use]
-pub fn chain(error: &dyn Error) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !texts.iter().any(|known| known.contains(&text)) {
-            texts.push(text);
-        }
-        cause = error.source();
-    }
-    texts.join(": ")
-}
-
-/// The error with its causes in one line, for logs.
-#[must_use]
-pub fn full(error: &dyn Error) -> String {
-    match chain(error) {
-        causes if causes.is_empty() => error.to_string(),
-        causes => format!("{error}: {causes}"),
     }
 }

@@ -16,6 +16,7 @@ use spiderpool_api::names;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::chain::full;
 use crate::client::bounded;
 
 /// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
@@ -57,7 +58,7 @@ pub async fn run(client: Client, stop: CancellationToken) {
             () = stop.cancelled() => return,
         };
         // The watch begins anew and with it every pool is looked at again.
-        tracing::warn!(error = %failed, "{}", chain(&failed));
+        tracing::warn!(error = %failed, "{}", full(&failed));
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}
             () = stop.cancelled() => return,
@@ -171,12 +172,6 @@ fn total(pool: &SpiderIPPool) -> Option<i64> {
     let ips = texts(&pool.spec.ips)?;
     let excluded = texts(&pool.spec.exclude_ips)?;
     Some(ips.subtract(&excluded).count())
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod release;
 mod trace;
 
 pub use endpoint::{EndpointVerdict, judge_endpoint};
-pub use knobs::{KnobError, Knobs};
+pub use knobs::Knobs;
 pub use record::{Facts, Free, Keep, Verdict, judge};
 pub use release::{How, Marked, how_to_release};
 pub use trace::{Ending, Trace, TraceRelease, plan_trace_release, trace};

@@ -1,10 +1,9 @@
 //! The switches and times of collection (spec ipam 6.1), read from named texts.
 
-use std::str::FromStr;
-
 use jiff::SignedDuration;
 
 use super::NodeState;
+use crate::environment::{Environment, EnvironmentError};
 
 /// All knobs. The names below are those of the environment, without `SPIDERPOOL_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,27 +60,15 @@ impl Default for Knobs {
     }
 }
 
-/// A knob that is not what it should be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("environment variable {name}={value:?} is not {wanted}")]
-pub struct KnobError {
-    /// The whole name.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-    /// What it should be.
-    pub wanted: &'static str,
-}
-
 impl Knobs {
     /// From the environment, which `lookup` reads by the whole name; unset and empty ones keep
     /// their defaults. The older `GC_TERMINATING_POD_IP_ENABLED` counts for both nodes' switches
     /// that are not set themselves.
     ///
     /// # Errors
-    /// [`KnobError`] of the first malformed one.
-    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, KnobError> {
-        let read = Lookup(lookup);
+    /// [`EnvironmentError`] of the first malformed one.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let read = Environment::new(lookup);
         let base = Self::default();
         let terminating = read.flag("GC_TERMINATING_POD_IP_ENABLED", true)?;
         Ok(Self {
@@ -118,48 +105,5 @@ impl Knobs {
             NodeState::Ready => self.ready_node,
             NodeState::NotReady | NodeState::Missing => self.not_ready_node,
         }
-    }
-}
-
-struct Lookup<F>(F);
-
-impl<F: Fn(&str) -> Option<String>> Lookup<F> {
-    fn parsed<T>(
-        &self,
-        knob: &str,
-        default: T,
-        wanted: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, KnobError> {
-        let name = format!("SPIDERPOOL_{knob}");
-        match self.0(&name).filter(|value| !value.is_empty()) {
-            None => Ok(default),
-            Some(value) => parse(&value).ok_or(KnobError {
-                name,
-                value,
-                wanted,
-            }),
-        }
-    }
-
-    /// Go's spellings of a truth value.
-    fn flag(&self, knob: &str, default: bool) -> Result<bool, KnobError> {
-        self.parsed(knob, default, "true or false", |value| match value {
-            "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
-            "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),
-            _ => None,
-        })
-    }
-
-    fn seconds(&self, knob: &str, default: SignedDuration) -> Result<SignedDuration, KnobError> {
-        let wanted = "a number of seconds";
-        self.parsed(knob, default, wanted, |value| {
-            let seconds = u32::from_str(value).ok()?;
-            Some(SignedDuration::from_secs(seconds.into()))
-        })
-    }
-
-    fn number(&self, knob: &str, default: u32) -> Result<u32, KnobError> {
-        self.parsed(knob, default, "a number", |value| value.parse().ok())
     }
 }

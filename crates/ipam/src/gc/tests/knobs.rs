@@ -1,6 +1,7 @@
 use super::*;
+use crate::environment::EnvironmentError;
 
-fn read(rows: &[(&str, &str)]) -> Result<Knobs, KnobError> {
+fn read(rows: &[(&str, &str)]) -> Result<Knobs, EnvironmentError> {
     Knobs::read(|name| {
         let row = rows
             .iter()

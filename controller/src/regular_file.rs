@@ -1,5 +1,5 @@
 //! Reading files in folders where others may have put anything: a pipe nobody writes to must not
-//! stop the agent, a device or a huge file must not fill its memory. Blocking; touches only the
+//! stop a process, a device or a huge file must not fill its memory. Blocking; touches only the
 //! file named.
 
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ use nix::libc::O_NONBLOCK;
 /// # Errors
 /// What the system says; [`io::ErrorKind::InvalidInput`] for anything but a regular file,
 /// [`io::ErrorKind::FileTooLarge`] above the limit.
-pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Without the flag, opening a pipe waits for its writer.
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(O_NONBLOCK).open(path)?;

@@ -4,34 +4,120 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as ext;
 use kube::CustomResourceExt;
 use kube::core::schema::{OptionalEnum, StructuralSchemaRewriter};
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
 use serde_json::{Value, json};
 
+use crate::attachment_definition::{self as attachment, AttachmentSpec};
+use crate::coordinator::SpiderCoordinator;
 use crate::endpoint::EndpointStatus;
 use crate::ippool::SpiderIPPool;
+use crate::multus_config::SpiderMultusConfig;
 use crate::names;
 use crate::reserved_ip::SpiderReservedIP;
+use crate::subnet::SpiderSubnet;
+
+mod rules;
+mod tidy;
 
 /// All of them, by name.
 #[must_use]
 pub fn all() -> Vec<ext::CustomResourceDefinition> {
-    let mut pool = SpiderIPPool::crd();
-    describe(
-        &mut pool,
-        "A set of addresses of one subnet and who may use them.",
-    );
-    let mut reserved = SpiderReservedIP::crd();
-    describe(&mut reserved, "Addresses that no pool gives out.");
-    vec![endpoint(), pool, reserved]
+    [
+        (
+            attachment_definition(),
+            "A CNI configuration under a name that Pods refer to.",
+        ),
+        (
+            SpiderCoordinator::crd(),
+            "How Pods are tuned unless their network says otherwise.",
+        ),
+        (
+            endpoint(),
+            "What a Pod was given: a projection of the records of its pools.",
+        ),
+        (
+            SpiderIPPool::crd(),
+            "A set of addresses of one subnet and who may use them.",
+        ),
+        (
+            SpiderMultusConfig::crd(),
+            "A network that Pods refer to; a NetworkAttachmentDefinition is made from it.",
+        ),
+        (SpiderReservedIP::crd(), "Addresses that no pool gives out."),
+        (
+            SpiderSubnet::crd(),
+            "Addresses of one network that pools are carved from.",
+        ),
+    ]
+    .into_iter()
+    .map(|(crd, text)| finish(crd, text))
+    .collect()
 }
 
-/// The derive describes the object by the name of a Rust type.
-fn describe(crd: &mut ext::CustomResourceDefinition, text: &str) {
-    let schemas = crd.spec.versions.iter_mut();
-    for schema in schemas.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
+/// Brings what a derive emits into the contract's form. A schema of ours that Kubernetes' type
+/// cannot hold would stay as it is, which a test excludes.
+fn finish(mut crd: ext::CustomResourceDefinition, text: &str) -> ext::CustomResourceDefinition {
+    let kind = crd.spec.names.kind.clone();
+    let versions = crd.spec.versions.iter_mut();
+    for schema in
+        versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
     {
-        schema.description = Some(text.to_owned());
+        let Ok(mut raw) = serde_json::to_value(&*schema) else {
+            continue;
+        };
+        tidy::clean(&mut raw);
+        if let Some(root) = raw.as_object_mut() {
+            root.remove("title");
+            root.insert("description".to_owned(), text.into());
+        }
+        for pointer in [
+            "/properties/spec",
+            "/properties/spec/properties/coordinator",
+        ] {
+            if let Some(spec) = raw.pointer_mut(pointer) {
+                tidy::add_older_mode(spec);
+            }
+        }
+        tidy::add_miscased(&kind, &mut raw);
+        rules::add(&kind, &mut raw);
+        if let Ok(finished) = serde_json::from_value(raw) {
+            *schema = finished;
+        }
+    }
+    crd
+}
+
+/// Others write these objects, with and without a `spec`; the derive would insist on it.
+fn attachment_definition() -> ext::CustomResourceDefinition {
+    ext::CustomResourceDefinition {
+        metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            name: Some(format!("{}.{}", attachment::PLURAL, attachment::GROUP)),
+            ..Default::default()
+        },
+        spec: ext::CustomResourceDefinitionSpec {
+            group: attachment::GROUP.to_owned(),
+            names: ext::CustomResourceDefinitionNames {
+                kind: attachment::KIND.to_owned(),
+                plural: attachment::PLURAL.to_owned(),
+                short_names: Some(vec!["net-attach-def".to_owned()]),
+                singular: Some("network-attachment-definition".to_owned()),
+                ..Default::default()
+            },
+            scope: "Namespaced".to_owned(),
+            versions: vec![ext::CustomResourceDefinitionVersion {
+                name: attachment::VERSION.to_owned(),
+                schema: Some(ext::CustomResourceValidation {
+                    open_api_v3_schema: object_schema("spec", schema_of::<AttachmentSpec>()),
+                }),
+                served: true,
+                storage: true,
+                ..Default::default()
+            }],
+            ..Default::default()
+        },
+        status: None,
     }
 }
 
@@ -57,7 +143,7 @@ fn endpoint() -> ext::CustomResourceDefinition {
                 additional_printer_columns: Some(endpoint_columns()),
                 name: names::VERSION.to_owned(),
                 schema: Some(ext::CustomResourceValidation {
-                    open_api_v3_schema: endpoint_schema(),
+                    open_api_v3_schema: object_schema("status", schema_of::<EndpointStatus>()),
                 }),
                 selectable_fields: Some(vec![ext::SelectableField {
                     json_path: ".status.current.node".to_owned(),
@@ -89,12 +175,18 @@ fn endpoint_columns() -> Vec<ext::CustomResourceColumnDefinition> {
         json_path,
         ..Default::default()
     })
+    .chain([ext::CustomResourceColumnDefinition {
+        name: "AGE".to_owned(),
+        type_: "date".to_owned(),
+        json_path: ".metadata.creationTimestamp".to_owned(),
+        priority: Some(1),
+        ..Default::default()
+    }])
     .collect()
 }
 
-/// Made by the transforms of the derive, so that all kinds are checked alike. `None` only if a
-/// schema of our own were none of Kubernetes', which a test excludes.
-fn endpoint_schema() -> Option<ext::JSONSchemaProps> {
+/// Made by the transforms of the derive, so that all kinds are checked alike.
+fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
             settings.inline_subschemas = true;
@@ -103,72 +195,17 @@ fn endpoint_schema() -> Option<ext::JSONSchemaProps> {
         .with_transform(AddNullable::default())
         .with_transform(StructuralSchemaRewriter)
         .with_transform(OptionalEnum);
-    let mut status = settings
-        .into_generator()
-        .into_root_schema_for::<EndpointStatus>();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
     // a Rust type's name
-    status.remove("title");
-    let schema: Value = json!({"type": "object",
-        "description": "What a Pod was given: a projection of the records of its pools.",
-        "properties": {"status": status.to_value()}});
-    serde_json::from_value(schema).ok()
+    schema.remove("title");
+    schema.to_value()
+}
+
+/// An object with one field besides its metadata. `None` only if a schema of our own were none of
+/// Kubernetes', which a test excludes.
+fn object_schema(field: &str, schema: Value) -> Option<ext::JSONSchemaProps> {
+    serde_json::from_value(json!({"type": "object", "properties": {field: schema}})).ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn schema(kind: &str) -> Value {
-        let crds = all();
-        let crd = crds.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-        let schema = crd.spec.versions[0].schema.as_ref().unwrap();
-        serde_json::to_value(schema.open_api_v3_schema.as_ref().unwrap()).unwrap()
-    }
-
-    /// What a derive does not emit by itself and the contract names (spec api section 1).
-    #[test]
-    fn limits_and_formats_of_the_contract() {
-        let pool = schema("SpiderIPPool");
-        for (field, key, value) in [
-            ("spec/properties/ipVersion", "enum", json!([4, 6])),
-            ("spec/properties/ipVersion", "format", json!("int64")),
-            ("status/properties/allocatedIPCount", "minimum", json!(0.0)),
-            ("status/properties/totalIPCount", "format", json!("int64")),
-            (
-                "spec/properties/podAffinity",
-                "x-kubernetes-map-type",
-                json!("atomic"),
-            ),
-            ("spec", "required", json!(["subnet"])),
-        ] {
-            let found = pool.pointer(&format!("/properties/{field}/{key}"));
-            assert_eq!(found, Some(&value), "{field} {key}");
-        }
-        let vlan = schema("SpiderEndpoint");
-        let vlan = &vlan["properties"]["status"]["properties"]["current"]["properties"]["ips"]["items"]
-            ["properties"]["vlan"];
-        assert_eq!(
-            (&vlan["maximum"], &vlan["default"]),
-            (&json!(4094.0), &json!(0))
-        );
-        assert_eq!(
-            schema("SpiderReservedIP")["properties"]["spec"]["properties"]["ipVersion"]["enum"],
-            json!([4, 6])
-        );
-    }
-
-    #[test]
-    fn one_served_and_stored_version_each() {
-        for crd in all() {
-            let name = format!("{}.{}", crd.spec.names.plural, names::GROUP);
-            assert_eq!(crd.metadata.name.as_deref(), Some(name.as_str()));
-            let [version] = crd.spec.versions.as_slice() else {
-                panic!("{name} has not one version");
-            };
-            assert_eq!(version.name, names::VERSION);
-            assert!(version.served && version.storage);
-            let schema = version.schema.as_ref().unwrap();
-            assert!(schema.open_api_v3_schema.is_some(), "{name}");
-        }
-    }
-}
+mod tests;

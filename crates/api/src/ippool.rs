@@ -93,6 +93,27 @@ pub struct Route {
             json_path = r".spec.podAffinity.matchLabels['ipam\.spidernet\.io/app\-namespace']",
             description = "podAffinity app namespace",
             priority = 10
+        ),
+        printcolumn(
+            name = "READY-IP-COUNT",
+            type_ = "integer",
+            json_path = ".status.ipMetaData.readyIPCount",
+            description = "addresses the provider has ready",
+            priority = 1
+        ),
+        printcolumn(
+            name = "PARENT-NIC",
+            type_ = "string",
+            json_path = ".status.parentNic.name",
+            description = "parent NIC of a prewarm pool",
+            priority = 1
+        ),
+        printcolumn(
+            name = "AGE",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "time since creation",
+            priority = 1
         )
     )
 )]
@@ -139,9 +160,11 @@ pub struct SpiderIPPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multus_name: Option<Vec<String>>,
     /// Used when nothing else names a pool.
+    #[cfg_attr(feature = "crd", schemars(extend("default" = false)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
     /// Gives out nothing new.
+    #[cfg_attr(feature = "crd", schemars(extend("default" = false)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable: Option<bool>,
 }
@@ -151,7 +174,7 @@ pub struct SpiderIPPoolSpec {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpPoolStatus {
-    /// Records, a JSON object in a string, see [`crate::allocation`]. Written by agents and GC.
+    /// Who has which address, a JSON object in a string. Written by agents and garbage collection.
     #[serde(
         default,
         rename = "allocatedIPs",
@@ -197,7 +220,7 @@ pub struct ParentNic {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpMetaData {
-    /// JSON in a string, see [`crate::ip_meta`].
+    /// MAC, VLAN id and node of each address that is ready, a JSON object in a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
     /// Pool generation the publication is based on.

@@ -8,18 +8,25 @@
 
 pub mod agent_v1;
 pub mod allocation;
+#[cfg(feature = "crd")]
+pub mod attachment_definition;
 pub mod causes;
 pub mod cni;
 pub mod cni_conf;
+pub mod coordinator;
 #[cfg(feature = "crd")]
 pub mod crd;
 pub mod endpoint;
 pub mod ip_meta;
 pub mod ippool;
+mod lenient;
+pub mod miscased;
+pub mod multus_config;
 pub mod names;
 pub mod observer_v1;
 pub mod provider;
 pub mod reserved_ip;
 pub mod selector;
+pub mod subnet;
 pub mod trace_v1;
 pub mod value;

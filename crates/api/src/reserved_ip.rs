@@ -20,6 +20,13 @@ use serde::{Deserialize, Serialize};
             type_ = "string",
             json_path = ".spec.ipVersion",
             description = "ipVersion"
+        ),
+        printcolumn(
+            name = "AGE",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp",
+            description = "time since creation",
+            priority = 1
         )
     )
 )]

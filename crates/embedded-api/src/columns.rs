@@ -139,6 +139,18 @@ pub(crate) const IPPOOL: &[Column] = &[
         "string",
         "/spec/podAffinity/matchLabels/ipam.spidernet.io~1app-namespace",
     ),
+    column(
+        "READY-IP-COUNT",
+        "integer",
+        1,
+        Cell::Pointer("/status/ipMetaData/readyIPCount"),
+    ),
+    column(
+        "PARENT-NIC",
+        "string",
+        1,
+        Cell::Pointer("/status/parentNic/name"),
+    ),
     WIDE_AGE,
 ];
 

@@ -52,14 +52,17 @@ fn prune_map(schema: &Value, map: &mut Map<String, Value>, path: &str, unknown: 
     });
 }
 
-/// Fills in defaults of absent fields. An explicit null of a field that has a default and is not
-/// nullable counts as absent, as in Kubernetes.
+/// Fills in defaults of absent fields. An explicit null of a field that is not nullable counts as
+/// absent, as in Kubernetes.
 pub(crate) fn apply_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (name, child) in children(schema, "properties") {
                 let nullable = child.get("nullable") == Some(&Value::Bool(true));
-                let absent = map.get(name).is_none_or(|v| v.is_null() && !nullable);
+                if !nullable && map.get(name).is_some_and(Value::is_null) {
+                    map.remove(name);
+                }
+                let absent = !map.contains_key(name);
                 if let Some(default) = child.get("default").filter(|d| absent && !d.is_null()) {
                     map.insert(name.clone(), default.clone());
                 }
@@ -257,9 +260,10 @@ mod tests {
 
     #[test]
     fn defaults_fill_absent_fields_only() {
-        let mut object = json!({"spec": {"mode": null, "mtu": 9, "routes": [{"dst": "d"}]}});
+        let mut object = json!({"spec": {"mode": null, "mtu": 9, "ips": null, "ipVersion": null,
+            "routes": [{"dst": "d"}]}});
         apply_defaults(&schema(), &mut object);
-        let expected = json!({"spec": {"mode": "auto", "mtu": 9,
+        let expected = json!({"spec": {"mode": "auto", "mtu": 9, "ipVersion": null,
             "routes": [{"dst": "d", "keep": true}]}});
         assert_eq!(object, expected);
     }

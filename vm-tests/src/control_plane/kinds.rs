@@ -9,10 +9,18 @@ use crate::lab::api_client::ApiClient;
 use crate::lab::wait;
 
 /// The chart's files, as `cargo xtask crds` makes them.
-const FILES: [&str; 3] = [
+const FILES: [&str; 7] = [
     include_str!("../../../charts/spiderpool/crds/spiderpool.spidernet.io_spiderendpoints.yaml"),
     include_str!("../../../charts/spiderpool/crds/spiderpool.spidernet.io_spiderippools.yaml"),
+    include_str!(
+        "../../../charts/spiderpool/crds/k8s.cni.cncf.io_network-attachment-definitions.yaml"
+    ),
+    include_str!("../../../charts/spiderpool/crds/spiderpool.spidernet.io_spidercoordinators.yaml"),
+    include_str!(
+        "../../../charts/spiderpool/crds/spiderpool.spidernet.io_spidermultusconfigs.yaml"
+    ),
     include_str!("../../../charts/spiderpool/crds/spiderpool.spidernet.io_spiderreservedips.yaml"),
+    include_str!("../../../charts/spiderpool/crds/spiderpool.spidernet.io_spidersubnets.yaml"),
 ];
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const LIMIT: Duration = Duration::from_secs(60);

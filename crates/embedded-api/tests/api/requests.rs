@@ -96,7 +96,7 @@ async fn tables_have_the_columns_of_the_specification() {
         shown(false),
         "Name VERSION SUBNET ALLOCATED-IP-COUNT TOTAL-IP-COUNT DEFAULT"
     );
-    let wide = " DISABLE NodeName MultusName APP-NAMESPACE Age";
+    let wide = " DISABLE NodeName MultusName APP-NAMESPACE READY-IP-COUNT PARENT-NIC Age";
     assert_eq!(shown(true), shown(false) + wide);
     let row = &table["rows"][0];
     assert_eq!(row["cells"][0], "p");

@@ -9,6 +9,7 @@ use spiderpool_api::cni::CniCommand;
 use spiderpool_api::value::IfName;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
+use spiderpool_ipam::sticky::Switches;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -53,6 +54,10 @@ pub struct Settings {
     pub agent_namespace: String,
     /// Network of `eth0`, `ns/name` (`MULTUS_CLUSTER_NETWORK`).
     pub cluster_network: Option<String>,
+    /// Which identities keep their addresses beyond their Pods.
+    pub switches: Switches,
+    /// A batch DEL may release addresses that somebody else uses.
+    pub release_conflicts: bool,
 }
 
 impl Settings {
@@ -67,6 +72,8 @@ impl Settings {
             record_cap: DEFAULT_RECORD_CAP,
             agent_namespace: "kube-system".to_owned(),
             cluster_network: None,
+            switches: Switches::ON,
+            release_conflicts: true,
         }
     }
 }

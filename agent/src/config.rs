@@ -120,6 +120,9 @@ pub struct NodeArgs {
     /// Network of eth0 in clusters with Multus, as namespace/name
     #[arg(long, value_name = "NS/NAME", env = "MULTUS_CLUSTER_NETWORK")]
     pub cluster_network: Option<String>,
+    /// Let a plugin give up addresses of a stateless Pod that somebody else uses
+    #[arg(long, value_name = "BOOL", env = "SPIDERPOOL_ENABLED_RELEASE_CONFLICT_IPS", default_value_t = true, action = clap::ArgAction::Set)]
+    pub release_conflict_ips: bool,
     /// Port of the health probes /v1/runtime/{startup,liveness,readiness}; 0 switches them off. In
     /// standalone mode on loopback only [default: 5710, if it is free]
     #[arg(long, value_name = "PORT", env = "SPIDERPOOL_HEALTH_PORT")]
@@ -168,6 +171,7 @@ impl NodeArgs {
             record_cap: self.max_allocated_ips,
             agent_namespace: self.agent_namespace.clone(),
             cluster_network: self.cluster_network.clone(),
+            release_conflicts: self.release_conflict_ips,
             ..Settings::new(&node)
         })
     }

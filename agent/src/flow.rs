@@ -4,6 +4,7 @@
 //! The only module that holds store and NIC. Owns no decision about addresses and no netlink.
 
 mod add;
+mod adopt;
 mod ahead;
 mod allocate;
 pub mod allocation;
@@ -15,6 +16,7 @@ mod claim;
 mod count;
 mod del;
 pub mod error;
+mod exchange;
 mod gc;
 mod holder;
 pub(crate) mod identity;
@@ -31,3 +33,4 @@ mod status;
 mod tell;
 mod trace;
 mod unbind;
+mod validity;

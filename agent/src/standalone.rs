@@ -44,13 +44,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// What keeps either from starting or serving.
 pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> anyhow::Result<()> {
-    let settings = Settings {
-        standalone: true,
-        ..args.node.settings()?
-    };
     let _alone = lock_run_dir(&args.node)?;
     let files = StandalonePaths::new(&args.dir);
-    let provider = conf_file::provider(&files.conf_path())?;
+    let (switches, provider) = conf_file::read(&files.conf_path())?;
+    let settings = Settings {
+        standalone: true,
+        switches,
+        ..args.node.settings()?
+    };
     let api = open_api(&args.state, &settings).await?;
     let client = Client::new(api.router(), "default");
     if let Listen::On(listen) = args.api_listen {
@@ -85,7 +86,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
 /// What keeps it from starting or serving.
 pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let _alone = lock_run_dir(&args.node)?;
-    let provider = conf_file::provider(&args.config_path)?;
+    let (switches, provider) = conf_file::read(&args.config_path)?;
     let config = match &args.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
@@ -98,7 +99,11 @@ pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::R
             .context("this is no Pod with a service account; name the API with --kubeconfig")?,
     };
     let client = connect::client(config).context("cannot make a client of the API")?;
-    run_node(args.node.settings()?, client, provider, &args.node, stop).await
+    let settings = Settings {
+        switches,
+        ..args.node.settings()?
+    };
+    run_node(settings, client, provider, &args.node, stop).await
 }
 
 /// Before anything in the run folder is read.

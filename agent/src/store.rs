@@ -17,6 +17,7 @@ use spiderpool_api::allocation::Records;
 use spiderpool_api::cni::CniCode;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 pub use pod::{OwnerRef, PodObject, StandalonePod};
 pub use pool::PoolObject;
@@ -156,6 +157,15 @@ pub trait Store: Send + Sync {
     /// The Pod's top controller (spec ipam 1.2): `None` when nothing controls it. Asks the API
     /// only for the parent of a Job or ReplicaSet, once per UID.
     fn top_owner<'a>(&'a self, pod: &'a PodObject) -> StoreResult<'a, Option<OwnerRef>>;
+
+    /// A StatefulSet, read past every cache; `None` when there is none.
+    fn stateful_set<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Option<StatefulSetFacts>>;
+
+    /// What exists behind the name of a virtual machine, read past every cache.
+    fn machine<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, MachineFacts>;
+
+    /// The Pods of a virtual machine, read past every cache.
+    fn machine_pods<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Vec<PodObject>>;
 
     /// Makes the Pod object of a bare container, or finds it. An object of that name with
     /// another UID is of an older container: it is replaced.

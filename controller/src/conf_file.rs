@@ -200,14 +200,14 @@ impl Conf {
     }
 }
 
-/// The provider that the file configures; `None`: there is no such file, or it names none. Blocks
-/// on the disk.
+/// What a node's agent needs of the file: whose addresses outlive a Pod, and the provider if one is
+/// configured. Blocks on the disk, and says in the log what came of it.
 ///
 /// # Errors
 /// [`ConfError`] names file and value.
-pub fn provider(path: &Path) -> Result<Option<Arc<dyn Provider>>, ConfError> {
+pub fn read(path: &Path) -> Result<(Switches, Option<Arc<dyn Provider>>), ConfError> {
     let conf = Conf::read(path).inspect_err(|error| tracing::error!("{}", full(error)))?;
-    conf.provider()
+    Ok((conf.sticky(), conf.provider()?))
 }
 
 #[cfg(test)]
@@ -218,14 +218,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("conf.yml");
         std::fs::write(&path, text).unwrap();
-        let made = provider(&path).map_err(|error| full(&error));
-        made.map(|provider| provider.is_some())
+        let made = read(&path).map_err(|error| full(&error));
+        made.map(|(_, provider)| provider.is_some())
     }
 
     #[test]
     fn a_file_may_be_missing_empty_or_about_other_things() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(provider(&dir.path().join("none")).unwrap().is_none());
+        assert!(read(&dir.path().join("none")).unwrap().1.is_none());
         for text in [
             "",
             "enableIPv4: true\n",
@@ -289,7 +289,7 @@ mod tests {
             (&huge, "it is larger than 1048576 bytes"),
         ] {
             let shown = path.display();
-            let error = provider(path).err().unwrap();
+            let error = read(path).err().unwrap();
             assert_eq!(full(&error), format!("cannot read {shown}: {reason}"));
             let section = format!(
                 "iaasNetworkProvider: {{service: {{name: p, namespace: n}}, tls: {{caFile: {shown}}}}}"

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod conf_file;
 pub mod config;
 pub mod health;
+pub mod identities;
 pub mod metrics;
 pub mod reconcile;
 pub mod regular_file;

@@ -178,7 +178,7 @@ impl Agent {
                 if error.cni_code() == CniCode::ValidationFailed
                     && self.memory.failed(pod.uid(), &allocation.nic)
                 {
-                    self.give_up(&pod.key(), pod.uid(), allocation).await;
+                    self.give_up(pod, allocation).await;
                 }
                 Err(error)
             }

@@ -1,20 +1,26 @@
 //! An address for a NIC: the one it has, the one its endpoint names, or a fresh one; recorded in
 //! the endpoint before the answer (spec ipam 1.3, 1.5).
 
+use std::time::Duration;
+
 use spiderpool_api::cni_conf::Plugin;
 use spiderpool_api::endpoint::{EndpointNic, SpiderEndpoint};
 use spiderpool_api::value::Mac;
 use spiderpool_ipam::annotation;
 use spiderpool_ipam::batch::Op;
-use spiderpool_ipam::candidates::{self, EVENT_CANDIDATE_IGNORED, Request, Selection};
+use spiderpool_ipam::candidates::{
+    self, EVENT_CANDIDATE_IGNORED, NicCandidates, Request, Selection,
+};
 use spiderpool_ipam::facts::Snapshot;
-use spiderpool_ipam::plan::{self, Allocation, Held, Intent};
+use spiderpool_ipam::plan::{self, Adoption, Allocation, Held, Intent};
 use spiderpool_ipam::range::Family;
 
+use super::adopt::Adopted;
 use super::ahead::promises_for;
 use super::allocation::{AllocationError, FamilyFailure};
 use super::call::NicCall;
 use super::claim::{Claimer, Given};
+use super::record::endpoint_key;
 use crate::agent::Agent;
 use crate::events::{Notice, PodUid};
 use crate::store::{Freshness, ObjectKey, PodObject};
@@ -44,30 +50,112 @@ impl Agent {
         call: &NicCall,
         pod: &PodObject,
     ) -> Result<Allocated, AllocateError> {
-        let read = self.store.endpoint(&pod.key(), Freshness::Cached).await;
-        let endpoint = read.map_err(AllocationError::store("read the SpiderEndpoint"))?;
-        let snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
+        loop {
+            let endpoint = self.endpoint_of(pod).await?;
+            let snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
+            if let Some((allocation, told)) = self.attempt(call, pod, &snapshot, endpoint).await? {
+                let published = || {
+                    let mut ips = allocation.ips.iter();
+                    ips.find_map(|ip| snapshot.pool(&ip.pool)?.parent_mac)
+                };
+                let parent_mac = told.or_else(published);
+                return Ok((allocation, parent_mac));
+            }
+            let limits = &call.call.limits;
+            let again = limits.allow("the Pod's earlier addresses were given up", Duration::ZERO);
+            again.map_err(AllocationError::Ended)?;
+        }
+    }
+
+    /// The Pod's endpoint. That of an identity may have been written on another node, which this one
+    /// does not watch.
+    async fn endpoint_of(
+        &self,
+        pod: &PodObject,
+    ) -> Result<Option<SpiderEndpoint>, AllocationError> {
+        let switches = self.settings.switches;
+        let freshness = match pod.identity(switches) {
+            Some(_) => Freshness::Fresh,
+            None => Freshness::Cached,
+        };
+        let key = pod.endpoint_key(switches);
+        let read = self.store.endpoint(&key, freshness).await;
+        read.map_err(AllocationError::store("read the SpiderEndpoint"))
+    }
+
+    /// Does what the plan says; `None`: the facts have changed, and it has to be made anew.
+    async fn attempt(
+        &self,
+        call: &NicCall,
+        pod: &PodObject,
+        snapshot: &Snapshot,
+        endpoint: Option<SpiderEndpoint>,
+    ) -> Result<Option<Allocated>, AllocateError> {
         let ifname = call.key.ifname().as_str();
-        let plan = plan::plan_add(&snapshot, ifname).map_err(|_| AllocateError::Dead)?;
-        let kept = match plan.intent {
-            // The snapshot's switches are off: no identity outlives its Pods here.
-            Intent::Fresh(_) | Intent::Adopt(_) | Intent::Exchange(_) => None,
-            Intent::Retrieve(nic) => plan::from_endpoint(&nic).ok(),
-            Intent::Reclaim { nic, lost } => {
-                let regained = self.reclaim(call, &snapshot, &nic, &lost).await?;
+        let plan = plan::plan_add(snapshot, ifname).map_err(|_| AllocateError::Dead)?;
+        let changed = plan::pool_change(snapshot, &self.request(call));
+        let intent = match changed.map_err(AllocationError::Select)? {
+            Some(exchange) => Intent::Exchange(exchange),
+            None => plan.intent,
+        };
+        let kept = match (intent, &endpoint) {
+            (Intent::Retrieve(nic), _) => plan::from_endpoint(&nic).ok(),
+            (Intent::Reclaim { nic, lost }, _) => {
+                let regained = self.reclaim(call, snapshot, &nic, &lost).await?;
                 plan::from_endpoint(&nic).ok().filter(|_| regained)
             }
+            (Intent::Exchange(exchange), Some(endpoint)) => {
+                let limits = &call.call.limits;
+                self.exchange(snapshot, endpoint.clone(), exchange, limits)
+                    .await?;
+                return Ok(None);
+            }
+            (Intent::Adopt(adoption), Some(endpoint)) => {
+                let endpoint = endpoint.clone();
+                let adopted = self.adopt(call, pod, snapshot, endpoint, &adoption).await;
+                return Ok(adopted?);
+            }
+            // There is no other without an endpoint.
+            (Intent::Fresh(_) | Intent::Adopt(_) | Intent::Exchange(_), _) => None,
         };
-        let (allocation, told) = match kept {
-            Some(allocation) => (allocation, None),
-            None => self.fresh(call, snapshot.clone(), endpoint).await?,
+        match kept {
+            Some(allocation) => Ok(Some((allocation, None))),
+            None => Ok(Some(self.fresh(call, snapshot.clone(), endpoint).await?)),
+        }
+    }
+
+    /// Takes an identity's addresses over; what is not to be had is given up.
+    async fn adopt(
+        &self,
+        call: &NicCall,
+        pod: &PodObject,
+        snapshot: &Snapshot,
+        endpoint: SpiderEndpoint,
+        adoption: &Adoption,
+    ) -> Result<Option<Allocated>, AllocationError> {
+        let limits = &call.call.limits;
+        let claimer = Claimer {
+            agent: self,
+            snapshot,
+            rules: self.rules(snapshot),
+            call,
         };
-        let published = || {
-            let mut ips = allocation.ips.iter();
-            ips.find_map(|ip| snapshot.pool(&ip.pool)?.parent_mac)
-        };
-        let parent_mac = told.or_else(published);
-        Ok((allocation, parent_mac))
+        match claimer.adopt(endpoint.clone(), adoption).await? {
+            Adopted::Done(allocation, told) => {
+                let tried = self.tried(snapshot);
+                let given = std::slice::from_ref(allocation.as_ref());
+                self.free_leftovers(&tried, given, limits.deadline).await;
+                Ok(Some((*allocation, told)))
+            }
+            Adopted::Again => Ok(None),
+            Adopted::Lost => {
+                // The records that did move carry another UID by now.
+                let now = self.snapshot(pod, Some(&endpoint)).await?;
+                let exchange = plan::give_up(&now, &adoption.nic.interface);
+                self.exchange(&now, endpoint, exchange, limits).await?;
+                Ok(None)
+            }
+        }
     }
 
     /// Claims exactly these addresses again; `false` when one is not to be had or its sub-ENI is no
@@ -113,11 +201,11 @@ impl Agent {
                 }
                 Err(error) if error.is_this_pool_only() => {
                     // Nothing answers for what the endpoint says, and it may stay that way.
-                    let pod = ObjectKey::new(&snapshot.pod.namespace, &snapshot.pod.name);
-                    self.unrecord(&pod, &snapshot.pod.uid, &nic.interface).await;
+                    let key = endpoint_key(snapshot);
+                    self.unrecord(&key, &snapshot.pod.uid, &nic.interface).await;
                     return Ok(false);
                 }
-                Err(error) => return Err(reclaim_failed(&nic.interface, held, error)),
+                Err(error) => return Err(claim_failed(&nic.interface, held, error)),
             }
         }
         Ok(true)
@@ -133,8 +221,7 @@ impl Agent {
         let limits = &call.call.limits;
         let ifname = call.key.ifname().as_str();
         let routes = annotation::routes_of(&snapshot.pod).map_err(AllocationError::Annotation)?;
-        self.drop_foreign(&snapshot.pod.uid.clone(), &mut endpoint)
-            .await?;
+        self.drop_foreign(&snapshot, &mut endpoint).await?;
         snapshot.endpoint = endpoint.as_ref().map(|object| object.status.clone());
         let request = self.request(call);
         let selected = candidates::select(&snapshot, &request);
@@ -149,10 +236,12 @@ impl Agent {
             rules: self.rules(&snapshot),
             call,
         };
-        let (promises, told) = promises_for(&selected.nics, endpoint.is_none());
+        let nics = plan::to_claim(&snapshot, ifname, &selected.nics);
+        let nics: Vec<NicCandidates> = nics.into_iter().cloned().collect();
+        let (promises, told) = promises_for(&nics, endpoint.is_none());
         let (given, written) = tokio::join!(
-            claimer.claim_all(&selected.nics, promises),
-            self.record_ahead(&snapshot, &selected.nics, &routes, told)
+            claimer.claim_all(&nics, promises),
+            self.record_ahead(&snapshot, &nics, &routes, told)
         );
         let Given {
             mut allocations,
@@ -217,7 +306,8 @@ impl Agent {
     }
 }
 
-fn reclaim_failed(nic: &str, held: &Held, error: WriteError) -> AllocationError {
+/// An address that the endpoint names could not be claimed.
+pub(super) fn claim_failed(nic: &str, held: &Held, error: WriteError) -> AllocationError {
     AllocationError::Families(vec![FamilyFailure {
         nic: nic.to_owned(),
         family: Family::of(held.address),

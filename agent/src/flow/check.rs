@@ -61,7 +61,8 @@ impl Agent {
             ifname: call.key.ifname().clone(),
             source: Box::new(source),
         };
-        let read = self.store.endpoint(&pod.key(), Freshness::Cached).await;
+        let key = pod.endpoint_key(self.settings.switches);
+        let read = self.store.endpoint(&key, Freshness::Cached).await;
         let endpoint = read.map_err(FlowError::store("read the SpiderEndpoint"))?;
         let snapshot = self.snapshot(pod, endpoint.as_ref()).await;
         let snapshot = snapshot.map_err(failed)?;

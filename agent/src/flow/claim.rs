@@ -246,7 +246,12 @@ impl Claimer<'_> {
         }
     }
 
-    async fn undo(&self, nics: &[NicCandidates], claimed: &[Claimed], why: &AllocationError) {
+    pub(super) async fn undo(
+        &self,
+        nics: &[NicCandidates],
+        claimed: &[Claimed],
+        why: &AllocationError,
+    ) {
         // The IPv6 half last claimed goes first.
         for claim in claimed.iter().rev() {
             let Some(nic) = nics.get(claim.nic) else {
@@ -267,7 +272,8 @@ impl Claimer<'_> {
     fn is_in_use(&self, claim: &Claimed) -> bool {
         let endpoint = self.snapshot.endpoint.as_ref();
         let current = endpoint.map(|endpoint| &endpoint.current);
-        let current = current.filter(|current| current.uid == self.snapshot.pod.uid);
+        let kept = self.snapshot.identity().is_some();
+        let current = current.filter(|current| kept || current.uid == self.snapshot.pod.uid);
         claim.pick.kind == PickKind::Existing
             && current.is_some_and(|current| {
                 let details = current.ips.iter();

@@ -4,20 +4,21 @@
 use std::collections::BTreeSet;
 
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_ipam::plan::{self, DelFacts, DelPlan, ReleaseFrom};
+use spiderpool_ipam::plan::{self, DelFacts, DelPlan, NothingToFree, ReleaseFrom};
 use tokio::time::Instant;
 
 use super::call::NicCall;
 use super::error::{FlowError, full};
 use super::identity::named_by;
 use super::leaving::{Leaving, Released};
+use super::release::PoolAddress;
 use super::snapshot::pools_of;
 use super::unbind::Owner;
 use crate::agent::Agent;
 use crate::attachment::{Attachment, AttachmentKey};
 use crate::failpoint::del_step;
 use crate::nic::{NicError, NicTarget};
-use crate::store::{Freshness, ObjectKey, StandalonePod};
+use crate::store::{Caches, Freshness, ObjectKey, PodObject, StandalonePod};
 
 impl Agent {
     /// Serves DEL. A release that has to wait is kept in the spool by then.
@@ -112,7 +113,11 @@ impl Agent {
 
     /// Frees what the Pod held, if it may be freed.
     async fn release_pod(&self, leaving: &Leaving) -> Result<Released, FlowError> {
-        let (mut facts, endpoint) = self.del_facts(leaving).await?;
+        let Ending {
+            mut facts,
+            endpoint,
+            records,
+        } = self.ending(leaving).await?;
         let mut plan = plan::plan_del(&facts);
         if plan == DelPlan::DeletePodFirst
             && let Some(pod) = facts.pod.take()
@@ -124,46 +129,95 @@ impl Agent {
         }
         match plan {
             DelPlan::Release { uid, from } => {
-                let mut pools: BTreeSet<String> = facts.known_pools.into_iter().collect();
-                let ends_endpoint = matches!(from, ReleaseFrom::Endpoint(_));
-                if let (true, Some(endpoint)) = (ends_endpoint, &endpoint) {
-                    pools.extend(pools_of(endpoint));
-                }
-                self.detach_all(&uid).await?;
-                let owner = Owner {
-                    pod: &leaving.pod,
-                    uid: &uid,
-                    deadline: leaving.deadline,
-                };
-                if !self.release(owner, &pools).await? {
-                    // Claim and endpoint stay, the runtime need not care.
-                    return Ok(Released::Waiting(uid));
-                }
-                self.memory.forget(&uid);
-                if let Some(endpoint) = endpoint.filter(|_| ends_endpoint) {
-                    self.unbind_orphans(owner, &endpoint).await;
-                    self.delete_endpoint(&endpoint).await?;
-                }
-                return Ok(Released::Done);
+                let endpoint = endpoint.filter(|_| matches!(from, ReleaseFrom::Endpoint(_)));
+                self.release_all(leaving, &facts, &uid, endpoint).await
             }
             DelPlan::Nothing(why) => {
                 let (pod, ifname) = (&leaving.pod, &leaving.ifname);
                 tracing::info!(%pod, %ifname, why = why.reason(), "DEL frees nothing");
+                match (why, endpoint, facts.uid) {
+                    (NothingToFree::Kept(_), Some(endpoint), Some(uid)) => {
+                        let kept = plan::held_by(&endpoint.status.current);
+                        let is_kept =
+                            |at: &PoolAddress| kept.iter().any(|held| held.address == at.1);
+                        let mut surplus: BTreeSet<PoolAddress> = records.into_iter().collect();
+                        surplus.retain(|at| !is_kept(at));
+                        self.release_surplus(leaving, uid, surplus).await
+                    }
+                    _ => Ok(Released::Nothing),
+                }
             }
             // Only a Pod object that lives asks for it, and it is gone.
-            DelPlan::DeletePodFirst => {}
+            DelPlan::DeletePodFirst => Ok(Released::Nothing),
         }
-        Ok(Released::Nothing)
+    }
+
+    /// Frees everything of this UID, and of the Pod that leaves, where the endpoint was written for
+    /// another one of its identity.
+    async fn release_all(
+        &self,
+        leaving: &Leaving,
+        facts: &DelFacts,
+        uid: &str,
+        endpoint: Option<SpiderEndpoint>,
+    ) -> Result<Released, FlowError> {
+        let mut pools: BTreeSet<String> = facts.known_pools.iter().cloned().collect();
+        pools.extend(endpoint.iter().flat_map(pools_of));
+        let mut uids = BTreeSet::from([uid]);
+        uids.extend(facts.uid.as_deref());
+        for uid in uids {
+            self.detach_all(uid).await?;
+            let owner = Owner {
+                pod: &leaving.pod,
+                uid,
+                deadline: leaving.deadline,
+            };
+            if !self.release(owner, &pools).await? {
+                // Claim and endpoint stay, the runtime need not care.
+                return Ok(Released::Waiting(uid.to_owned()));
+            }
+            self.memory.forget(uid);
+            if let Some(endpoint) = endpoint
+                .as_ref()
+                .filter(|endpoint| endpoint.status.current.uid == uid)
+            {
+                self.unbind_orphans(owner, endpoint).await;
+            }
+        }
+        if let Some(endpoint) = endpoint {
+            self.delete_endpoint(&endpoint).await?;
+        }
+        Ok(Released::Done)
+    }
+
+    /// Frees what the Pod that leaves holds besides what its identity keeps: claims that no answer
+    /// told of, and what was given up while a sandbox still used it.
+    async fn release_surplus(
+        &self,
+        leaving: &Leaving,
+        uid: String,
+        surplus: BTreeSet<PoolAddress>,
+    ) -> Result<Released, FlowError> {
+        if surplus.is_empty() {
+            return Ok(Released::Nothing);
+        }
+        self.detach_all(&uid).await?;
+        let owner = Owner {
+            pod: &leaving.pod,
+            uid: &uid,
+            deadline: leaving.deadline,
+        };
+        let done = self.release_only(owner, surplus).await?;
+        Ok(if done {
+            Released::Nothing
+        } else {
+            Released::Waiting(uid)
+        })
     }
 
     /// Read past the caches: a DEL is rare, and a stale answer frees a living Pod's address.
-    async fn del_facts(
-        &self,
-        leaving: &Leaving,
-    ) -> Result<(DelFacts, Option<SpiderEndpoint>), FlowError> {
+    async fn ending(&self, leaving: &Leaving) -> Result<Ending, FlowError> {
         let pod = self.read_pod(&leaving.pod, Freshness::Fresh).await?;
-        let endpoint = self.store.endpoint(&leaving.pod, Freshness::Fresh).await;
-        let endpoint = endpoint.map_err(FlowError::store("read the SpiderEndpoint"))?;
         let mut uid = leaving.uid.clone();
         if let (Some(pod), Some(named)) = (&pod, &mut uid)
             && pod.answers_to(named)
@@ -171,36 +225,46 @@ impl Agent {
             // A static Pod's hash becomes the UID that the records carry.
             pod.uid().clone_into(named);
         }
-        let known_pools = match &uid {
-            Some(uid) => self.pools_with(uid, leaving).await?,
-            None => Vec::new(),
+        let asked = uid.clone().unwrap_or_default();
+        let caches = self.store.caches(&leaving.pod.namespace).await;
+        let caches = caches.map_err(FlowError::store("read the pools"))?;
+        let records = records_of(&asked, &caches);
+        let key = match &pod {
+            Some(pod) => pod.endpoint_key(self.settings.switches),
+            // The Pod is gone and cannot say of which machine it was; its records can.
+            None => records
+                .first()
+                .and_then(|(_, key)| key.clone())
+                .unwrap_or_else(|| leaving.pod.clone()),
         };
+        let endpoint = self.store.endpoint(&key, Freshness::Fresh).await;
+        let endpoint = endpoint.map_err(FlowError::store("read the SpiderEndpoint"))?;
+        let identity = match &endpoint {
+            Some(endpoint) if !is_alive(pod.as_ref(), uid.as_deref()) => {
+                self.identity(&key, endpoint, uid.as_deref(), pod.as_ref())
+                    .await?
+            }
+            _ => None,
+        };
+        let mut known_pools = self.memory.pools_of(&asked);
+        known_pools.extend(leaving.pools.iter().cloned());
+        known_pools.extend(records.iter().map(|((pool, _), _)| pool.clone()));
         let facts = DelFacts {
             ifname: leaving.ifname.to_string(),
+            known_pools: match uid {
+                Some(_) => known_pools.into_iter().collect(),
+                None => Vec::new(),
+            },
             uid,
             pod: pod.map(|pod| pod.facts),
             endpoint: endpoint.as_ref().map(|endpoint| endpoint.status.clone()),
-            known_pools,
-            identity: None,
+            identity,
         };
-        Ok((facts, endpoint))
-    }
-
-    /// Pools that the file, our own writes or the cached records name for this UID.
-    async fn pools_with(&self, uid: &str, leaving: &Leaving) -> Result<Vec<String>, FlowError> {
-        let mut pools = self.memory.pools_of(uid);
-        pools.extend(leaving.pools.iter().cloned());
-        let caches = self.store.caches(&leaving.pod.namespace).await;
-        let caches = caches.map_err(FlowError::store("read the pools"))?;
-        for object in &caches.pools {
-            if object
-                .pool()
-                .is_ok_and(|pool| !pool.records_of(uid).is_empty())
-            {
-                pools.insert(object.name().to_owned());
-            }
-        }
-        Ok(pools.into_iter().collect())
+        Ok(Ending {
+            facts,
+            endpoint,
+            records: records.into_iter().map(|(at, _)| at).collect(),
+        })
     }
 
     /// No address is freed while a link of the Pod still uses it: of its other NICs and older
@@ -246,6 +310,34 @@ impl Agent {
         kept.map_err(text)?;
         self.remove_file(&key).await.map_err(text)
     }
+}
+
+/// What is known at the end of a Pod's NIC.
+struct Ending {
+    facts: DelFacts,
+    endpoint: Option<SpiderEndpoint>,
+    /// The UID's records, as the caches show them.
+    records: Vec<PoolAddress>,
+}
+
+/// The cached records of this UID, each with the key it is kept under.
+fn records_of(uid: &str, caches: &Caches) -> Vec<(PoolAddress, Option<ObjectKey>)> {
+    let pools = caches.pools.iter().filter_map(|object| object.pool().ok());
+    pools
+        .flat_map(|pool| {
+            let own = pool.records_of(uid).into_iter();
+            own.map(|(address, record)| {
+                let key = record.pod.split_once('/');
+                let key = key.map(|(namespace, name)| ObjectKey::new(namespace, name));
+                ((pool.name.clone(), address), key)
+            })
+        })
+        .collect()
+}
+
+/// Whether this is the very Pod that was asked about, and it lives: then nothing more has to be read.
+fn is_alive(pod: Option<&PodObject>, uid: Option<&str>) -> bool {
+    pod.is_some_and(|pod| pod.is_alive() && uid.is_none_or(|uid| uid == pod.uid()))
 }
 
 /// The link of this sandbox: as its file describes it, else as the runtime does. Without either

@@ -101,7 +101,7 @@ impl Agent {
     }
 
     /// Whether a sandbox of the Pod was given it.
-    fn is_attached(&self, uid: &str, address: IpAddr) -> bool {
+    pub(super) fn is_attached(&self, uid: &str, address: IpAddr) -> bool {
         let files = self.attachments.select(|file| file.pod_uid == uid);
         let mut ips = files.iter().flat_map(|file| &file.ips);
         ips.any(|ip| ip.address.addr() == address)

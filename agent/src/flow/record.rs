@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::endpoint::{EndpointStatus, SpiderEndpoint};
 use spiderpool_api::names;
 use spiderpool_ipam::facts::Snapshot;
 use spiderpool_ipam::plan::{self, Allocation};
@@ -28,16 +28,14 @@ impl Agent {
         allocations: &[Allocation],
         limits: &Limits,
     ) -> Result<(), AllocationError> {
-        let pod = &snapshot.pod;
-        let key = ObjectKey::new(&pod.namespace, &pod.name);
-        let uid = pod.uid.clone();
+        let key = endpoint_key(&snapshot);
         loop {
-            self.drop_foreign(&uid, &mut current).await?;
+            self.drop_foreign(&snapshot, &mut current).await?;
             snapshot.endpoint = current.as_ref().map(|object| object.status.clone());
             let status = plan::endpoint_after(&snapshot, allocations);
             let object = match current {
                 Some(object) if object.status == status => return Ok(()),
-                Some(object) => SpiderEndpoint { status, ..object },
+                Some(object) => self.rewritten(&snapshot, object, status),
                 None => SpiderEndpoint::new(self.endpoint_meta(&snapshot), status),
             };
             match self.write_endpoint(object).await {
@@ -64,37 +62,69 @@ impl Agent {
         add_step!(Record, self.store.put_endpoint(object))
     }
 
-    /// Deletes the endpoint of an earlier Pod of this name, finalizer included.
+    /// The endpoint with this status. One of an identity may come from another node.
+    pub(super) fn rewritten(
+        &self,
+        snapshot: &Snapshot,
+        mut object: SpiderEndpoint,
+        status: EndpointStatus,
+    ) -> SpiderEndpoint {
+        object.status = status;
+        if snapshot.identity().is_some() {
+            let fresh = self.endpoint_meta(snapshot);
+            let labels = object.metadata.labels.get_or_insert_default();
+            labels.extend(fresh.labels.into_iter().flatten());
+            object.metadata.owner_references = fresh.owner_references;
+        }
+        object
+    }
+
+    /// Deletes the endpoint of an earlier Pod of this name, finalizer included, unless both are of one
+    /// identity.
     pub(super) async fn drop_foreign(
         &self,
-        uid: &str,
+        snapshot: &Snapshot,
         current: &mut Option<SpiderEndpoint>,
     ) -> Result<(), AllocationError> {
-        if let Some(foreign) = current.take_if(|object| object.status.current.uid != uid) {
-            let dropped = add_step!(DropEndpoint, self.store.delete_endpoint(&foreign));
-            dropped.map_err(AllocationError::store(
-                "delete an earlier Pod's SpiderEndpoint",
-            ))?;
+        let uid = &snapshot.pod.uid;
+        let is_foreign = |object: &mut SpiderEndpoint| {
+            snapshot.identity().is_none() && object.status.current.uid != *uid
+        };
+        match current.take_if(is_foreign) {
+            Some(foreign) => self.drop_endpoint(&foreign).await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Deletes an endpoint whose details no Pod may retrieve any more.
+    pub(super) async fn drop_endpoint(
+        &self,
+        endpoint: &SpiderEndpoint,
+    ) -> Result<(), AllocationError> {
+        let dropped = add_step!(DropEndpoint, self.store.delete_endpoint(endpoint));
+        dropped.map_err(AllocationError::store(
+            "delete an earlier Pod's SpiderEndpoint",
+        ))
     }
 
     pub(super) fn endpoint_meta(&self, snapshot: &Snapshot) -> ObjectMeta {
         let pod = &snapshot.pod;
         let label = (names::LABEL_NODE.to_owned(), self.settings.node.clone());
+        let owner = || OwnerReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            // neither controller nor blocking: the Pod's deletion waits for nothing of ours
+            ..OwnerReference::default()
+        };
         ObjectMeta {
             namespace: Some(pod.namespace.clone()),
-            name: Some(pod.name.clone()),
+            name: Some(snapshot.endpoint_name().to_owned()),
             labels: Some(BTreeMap::from([label])),
             finalizers: Some(vec![names::FINALIZER.to_owned()]),
-            owner_references: Some(vec![OwnerReference {
-                api_version: "v1".into(),
-                kind: "Pod".into(),
-                name: pod.name.clone(),
-                uid: pod.uid.clone(),
-                // neither controller nor blocking: the Pod's deletion waits for nothing of ours
-                ..OwnerReference::default()
-            }]),
+            // What outlives the Pod must not be collected with it.
+            owner_references: snapshot.identity().is_none().then(|| vec![owner()]),
             ..ObjectMeta::default()
         }
     }
@@ -116,6 +146,11 @@ impl Agent {
             tracing::warn!(pod = %key, nic, error = %super::error::full(&error), "cannot take a NIC out of the SpiderEndpoint");
         }
     }
+}
+
+/// Key of the endpoint of the snapshot's Pod.
+pub(super) fn endpoint_key(snapshot: &Snapshot) -> ObjectKey {
+    ObjectKey::new(&snapshot.pod.namespace, snapshot.endpoint_name())
 }
 
 impl From<Ended> for AllocationError {

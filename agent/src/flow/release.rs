@@ -18,7 +18,7 @@ use super::unbind::{Owner, SubEni, is_primary, sub_enis};
 use crate::agent::Agent;
 use crate::events::{Notice, PodUid};
 use crate::failpoint::del_step;
-use crate::store::{Freshness, ObjectKey};
+use crate::store::{Freshness, PodObject};
 use crate::writer::{Change, Committed, WriteError};
 
 /// Reason of the event when an address is given up (spec dataplane 4.3).
@@ -30,6 +30,35 @@ enum Task {
     Records(String, Option<Vec<IpAddr>>),
     /// The provider first.
     SubEni(SubEni),
+}
+
+/// A pool and an address in it.
+pub(super) type PoolAddress = (String, IpAddr);
+
+/// Which of a UID's records go.
+enum Which {
+    All,
+    Only(BTreeSet<PoolAddress>),
+}
+
+impl Which {
+    fn has(&self, pool: &str, address: IpAddr) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(addresses) => addresses.contains(&(pool.to_owned(), address)),
+        }
+    }
+
+    /// The addresses of one pool; `None`: all.
+    fn of(&self, pool: &str) -> Option<Vec<IpAddr>> {
+        match self {
+            Self::All => None,
+            Self::Only(addresses) => {
+                let own = addresses.iter().filter(|(name, _)| name == pool);
+                Some(own.map(|(_, address)| *address).collect())
+            }
+        }
+    }
 }
 
 impl Agent {
@@ -44,6 +73,29 @@ impl Agent {
         owner: Owner<'_>,
         pools: &BTreeSet<String>,
     ) -> Result<bool, FlowError> {
+        self.release_which(owner, pools, &Which::All).await
+    }
+
+    /// The same for these addresses alone.
+    ///
+    /// # Errors
+    /// As [`Agent::release`].
+    pub(super) async fn release_only(
+        &self,
+        owner: Owner<'_>,
+        addresses: BTreeSet<PoolAddress>,
+    ) -> Result<bool, FlowError> {
+        let pools = addresses.iter().map(|(pool, _)| pool.clone()).collect();
+        let which = Which::Only(addresses);
+        self.release_which(owner, &pools, &which).await
+    }
+
+    async fn release_which(
+        &self,
+        owner: Owner<'_>,
+        pools: &BTreeSet<String>,
+        which: &Which,
+    ) -> Result<bool, FlowError> {
         let failed = |source| FlowError::Release {
             pod: owner.pod.clone(),
             source: Box::new(source),
@@ -55,7 +107,7 @@ impl Agent {
             let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
             failed(WriteError::Deadline(pools.join(", ")))
         })?;
-        let tasks = self.release_tasks(owner.uid, pools).await?;
+        let tasks = self.release_tasks(owner.uid, pools, which).await?;
         let results = join_all(tasks.iter().map(|task| self.release_one(owner, task))).await;
         let (mut done, mut error) = (true, None);
         for result in results {
@@ -76,13 +128,15 @@ impl Agent {
         &self,
         uid: &str,
         pools: &BTreeSet<String>,
+        which: &Which,
     ) -> Result<Vec<Task>, FlowError> {
         if self.provider.is_none() {
-            let records = |pool: &String| Task::Records(pool.clone(), None);
+            let records = |pool: &String| Task::Records(pool.clone(), which.of(pool));
             return Ok(pools.iter().map(records).collect());
         }
         let known = self.known_pools(pools).await?;
-        let enis = sub_enis(uid, &known);
+        let mut enis = sub_enis(uid, &known);
+        enis.retain(|eni| which.has(&eni.pool.name, eni.address));
         let mut tasks = Vec::new();
         for name in pools {
             if known.get(name).is_some_and(|pool| is_primary(pool, &known)) {
@@ -93,10 +147,15 @@ impl Agent {
                 .filter(|(pool, _)| pool == name)
                 .map(|(_, address)| *address)
                 .collect();
-            let only = known.get(name).filter(|_| !kept.is_empty()).map(|pool| {
+            let own = |pool: &Arc<Pool>| {
                 let own = pool.records_of(uid).into_iter().map(|(address, _)| address);
-                own.filter(|address| !kept.contains(address)).collect()
-            });
+                own.filter(|address| which.has(name, *address) && !kept.contains(address))
+                    .collect()
+            };
+            let only = match known.get(name) {
+                Some(pool) if !kept.is_empty() => Some(own(pool)),
+                _ => which.of(name),
+            };
             tasks.push(Task::Records(name.clone(), only));
         }
         tasks.extend(enis.into_iter().map(Task::SubEni));
@@ -171,11 +230,13 @@ impl Agent {
 
     /// Gives up addresses that failed their validation too often: releases them by the mode of
     /// their pool and does not take them again on this node for a while. What fails here is GC's.
-    pub(super) async fn give_up(&self, pod: &ObjectKey, uid: &str, allocation: &Allocation) {
-        let nic = &allocation.nic;
-        self.unrecord(pod, uid, nic).await;
+    pub(super) async fn give_up(&self, pod: &PodObject, allocation: &Allocation) {
+        let (nic, uid) = (&allocation.nic, pod.uid());
+        let endpoint = pod.endpoint_key(self.settings.switches);
+        self.unrecord(&endpoint, uid, nic).await;
+        let pod = pod.key();
         let owner = Owner {
-            pod,
+            pod: &pod,
             uid,
             deadline: self.undo_deadline(),
         };
@@ -194,7 +255,7 @@ impl Agent {
         );
         tracing::warn!(%pod, uid, message);
         self.events.tell(Notice {
-            pod: pod.clone(),
+            pod,
             uid: PodUid::Known(uid.to_owned()),
             reason: EVENT_VALIDATION,
             about: nic.clone(),

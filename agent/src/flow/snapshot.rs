@@ -46,6 +46,7 @@ impl Agent {
         );
         let mut snapshot = from_caches(&caches);
         snapshot.pod = facts;
+        snapshot.switches = self.settings.switches;
         snapshot.node.name.clone_from(&self.settings.node);
         snapshot.endpoint = endpoint.map(|endpoint| endpoint.status.clone());
         snapshot.enable_ipv4 = self.settings.enable_ipv4;

@@ -38,7 +38,8 @@ impl Agent {
         let Some(pod) = pod.map_err(|error| full(&error))? else {
             return Ok(None);
         };
-        let endpoint = self.store.endpoint(key, Freshness::Fresh).await;
+        let named = pod.endpoint_key(self.settings.switches);
+        let endpoint = self.store.endpoint(&named, Freshness::Fresh).await;
         let endpoint = endpoint.map_err(|error| full(&error))?;
         let snapshot = self.snapshot(&pod, endpoint.as_ref()).await;
         let snapshot = snapshot.map_err(|error| full(&error))?;

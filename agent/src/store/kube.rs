@@ -23,6 +23,8 @@ use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::ParentNic;
 use spiderpool_api::names;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_controller::identities;
+use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::{
     Caches, Freshness, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
@@ -181,6 +183,32 @@ impl Store for KubeStore {
 
     fn top_owner<'a>(&'a self, pod: &'a PodObject) -> StoreResult<'a, Option<OwnerRef>> {
         self.owners.top_owner(pod).boxed()
+    }
+
+    fn stateful_set<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Option<StatefulSetFacts>> {
+        async move {
+            let read = identities::stateful_set(&self.client, &key.namespace, &key.name).await;
+            read.map_err(|error| store_error(error, "read", &format!("StatefulSet {key}")))
+        }
+        .boxed()
+    }
+
+    fn machine<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, MachineFacts> {
+        async move {
+            let read = identities::machine(&self.client, &key.namespace, &key.name).await;
+            read.map_err(|error| store_error(error, "read", &format!("virtual machine {key}")))
+        }
+        .boxed()
+    }
+
+    fn machine_pods<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Vec<PodObject>> {
+        async move {
+            let read = identities::machine_pods(&self.client, &key.namespace, &key.name).await;
+            let what = || format!("the Pods of virtual machine {key}");
+            let pods = read.map_err(|error| store_error(error, "list", &what()))?;
+            Ok(pods.iter().map(PodObject::from_pod).collect())
+        }
+        .boxed()
     }
 
     fn ensure_pod<'a>(&'a self, pod: &'a StandalonePod) -> StoreResult<'a, PodObject> {

@@ -11,6 +11,7 @@ use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::names;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, Switches};
 
 use super::{
     Caches, Freshness, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
@@ -70,6 +71,20 @@ impl MemoryStore {
     /// Names the parent of the controller with this UID.
     pub fn set_owner(&self, uid: &str, parent: OwnerRef) {
         self.state().owners.insert(uid.to_owned(), parent);
+    }
+
+    /// Scales a StatefulSet, or takes it away.
+    pub fn set_stateful_set(&self, key: ObjectKey, set: Option<StatefulSetFacts>) {
+        let mut state = self.state();
+        match set {
+            Some(set) => state.stateful_sets.insert(key, set),
+            None => state.stateful_sets.remove(&key),
+        };
+    }
+
+    /// Says what there is of a virtual machine.
+    pub fn set_machine(&self, key: ObjectKey, machine: MachineFacts) {
+        self.state().machines.insert(key, machine);
     }
 
     /// Puts a pool there, or replaces it. The version is ours to give.
@@ -210,6 +225,35 @@ impl Store for MemoryStore {
             };
             let parent = self.state().owners.get(&owner.uid).cloned();
             Ok(Some(parent.unwrap_or_else(|| owner.clone())))
+        }
+        .boxed()
+    }
+
+    fn stateful_set<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Option<StatefulSetFacts>> {
+        async move {
+            self.fresh_read(&format!("read StatefulSet {key}")).await?;
+            Ok(self.state().stateful_sets.get(key).copied())
+        }
+        .boxed()
+    }
+
+    fn machine<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, MachineFacts> {
+        async move {
+            self.fresh_read(&format!("read virtual machine {key}"))
+                .await?;
+            Ok(self.state().machines.get(key).copied().unwrap_or_default())
+        }
+        .boxed()
+    }
+
+    fn machine_pods<'a>(&'a self, key: &'a ObjectKey) -> StoreResult<'a, Vec<PodObject>> {
+        async move {
+            self.fresh_read(&format!("list the Pods of virtual machine {key}"))
+                .await?;
+            let state = self.state();
+            let pods = state.pods.values();
+            let own = pods.filter(|pod| pod.endpoint_key(Switches::ON) == *key);
+            Ok(own.cloned().collect())
         }
         .boxed()
     }

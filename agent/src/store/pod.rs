@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use spiderpool_api::names;
 use spiderpool_ipam::facts::{self, Owner, PodFacts};
+use spiderpool_ipam::sticky::{Sticky, Switches};
 use uuid::Uuid;
 
 use super::ObjectKey;
@@ -79,6 +80,40 @@ impl PodObject {
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(&self.facts.namespace, &self.facts.name)
+    }
+
+    /// The identity that keeps its addresses beyond its life. What such a Pod is of controls it
+    /// directly, so nothing has to be read.
+    #[must_use]
+    pub fn identity(&self, switches: Switches) -> Option<Sticky> {
+        switches.of_owner(&self.owner())
+    }
+
+    /// Namespace and name of its endpoint, and key of its records: its own, or its machine's.
+    #[must_use]
+    pub fn endpoint_key(&self, switches: Switches) -> ObjectKey {
+        match self.identity(switches) {
+            Some(Sticky::VirtualMachine) => {
+                ObjectKey::new(&self.facts.namespace, self.owner().name)
+            }
+            Some(Sticky::StatefulSet) | None => self.key(),
+        }
+    }
+
+    /// What controls it directly; itself when nothing does.
+    fn owner(&self) -> Owner {
+        match &self.controller {
+            Some(owner) => Owner {
+                api_version: owner.api_version.clone(),
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+            },
+            None => Owner {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                name: self.facts.name.clone(),
+            },
+        }
     }
 
     /// UID of the object.

@@ -15,6 +15,8 @@ mod del;
 mod events;
 mod fake_nic;
 mod http;
+mod identities;
+mod machines;
 mod metrics;
 mod provider;
 mod provider_failures;

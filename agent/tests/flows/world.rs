@@ -11,10 +11,11 @@ use spiderpool_agent::flow::error::Failure;
 use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
 use spiderpool_agent::store::memory::{MemoryStore, pool_json};
-use spiderpool_agent::store::{ObjectKey, PodEvent, PodObject};
+use spiderpool_agent::store::{ObjectKey, OwnerRef, PodEvent, PodObject};
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniResult;
 use spiderpool_iaas::provider::Provider;
+use spiderpool_ipam::sticky::StatefulSetFacts;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +92,29 @@ impl World {
         let pod = pod_object(key, uid, notes);
         self.store.set_pod(pod.clone());
         pod
+    }
+
+    /// A Pod of a StatefulSet, named after it.
+    pub(crate) fn member(&self, key: &str, uid: &str, notes: &[(&str, &str)]) -> PodObject {
+        let name = key.rsplit_once('-').unwrap().0.rsplit('/').next().unwrap();
+        let pod = owned(pod_object(key, uid, notes), "apps/v1", "StatefulSet", name);
+        self.store.set_pod(pod.clone());
+        pod
+    }
+
+    /// How many Pods the StatefulSet wants; `None`: it is gone.
+    pub(crate) fn scale(&self, set: &str, replicas: Option<i64>) {
+        let facts = replicas.map(|replicas| StatefulSetFacts {
+            replicas: Some(replicas),
+            start: None,
+        });
+        self.store.set_stateful_set(object_key(set), facts);
+    }
+
+    /// The Pod is asked to end.
+    pub(crate) fn end(&self, mut pod: PodObject) {
+        pod.facts.terminating = true;
+        self.store.set_pod(pod);
     }
 
     pub(crate) fn plain_pool(&self, name: &str, subnet: &str, ips: &[&str]) {
@@ -247,6 +271,17 @@ pub(crate) fn pod_object(key: &str, uid: &str, notes: &[(&str, &str)]) -> PodObj
             .annotations
             .insert((*note).into(), (*value).into());
     }
+    pod
+}
+
+/// The Pod with a controller.
+pub(crate) fn owned(mut pod: PodObject, api_version: &str, kind: &str, name: &str) -> PodObject {
+    pod.controller = Some(OwnerRef {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+    });
     pod
 }
 

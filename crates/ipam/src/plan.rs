@@ -8,10 +8,9 @@ mod del;
 mod steps;
 mod sticky;
 
-pub(crate) use add::held_by;
 pub use add::{
-    AddError, AddPlan, EndpointWrite, Held, Intent, claimant, endpoint_after, plan_add, plan_check,
-    to_claim,
+    AddError, AddPlan, EndpointWrite, Held, Intent, claimant, endpoint_after, held_by, plan_add,
+    plan_check, to_claim,
 };
 pub use allocation::{
     AllocatedIp, Allocation, Claim, ResultError, assemble, attach_routes, from_endpoint,

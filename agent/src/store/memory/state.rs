@@ -9,6 +9,7 @@ use serde_json::Value;
 use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
+use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::super::{
     MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject, StoreError,
@@ -21,6 +22,8 @@ pub(super) struct State {
     pub(super) pods: BTreeMap<ObjectKey, PodObject>,
     pub(super) cached_pods: HashMap<ObjectKey, Option<PodObject>>,
     pub(super) owners: HashMap<String, OwnerRef>,
+    pub(super) stateful_sets: BTreeMap<ObjectKey, StatefulSetFacts>,
+    pub(super) machines: BTreeMap<ObjectKey, MachineFacts>,
     pub(super) pools: BTreeMap<String, Arc<PoolObject>>,
     pub(super) reserved: Vec<Arc<SpiderReservedIP>>,
     pub(super) namespaces: BTreeMap<String, MetadataFacts>,

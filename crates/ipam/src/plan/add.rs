@@ -271,7 +271,8 @@ pub(super) fn held(nic: &EndpointNic) -> Vec<Held> {
 }
 
 /// Addresses of all NICs of an endpoint.
-pub(crate) fn held_by(current: &EndpointAllocation) -> Vec<Held> {
+#[must_use]
+pub fn held_by(current: &EndpointAllocation) -> Vec<Held> {
     current.ips.iter().flat_map(held).collect()
 }
 

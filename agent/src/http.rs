@@ -1,11 +1,10 @@
 //! Health and metrics over TCP, for kubelet and Prometheus (spec api 4.4).
 //!
-//! Owns the two listeners: where they are, what happens when a port is taken, how many callers
-//! there may be. Health asks the agent's own socket, so that it says what a plugin would meet.
+//! Owns the two listeners and what they answer. Health asks the agent's own socket, so that it says
+//! what a plugin would meet.
 
-use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,50 +14,22 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use nix::errno::Errno;
 use spiderpool_api::names;
+use spiderpool_controller::http::{OPEN_METRICS, accept, open};
+pub use spiderpool_controller::http::{Port, PortError, Reach};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
-use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
-use crate::api::listener;
 
 /// Usual port of health probes.
 pub const HEALTH_PORT: u16 = 5710;
 /// Usual port of metrics.
 pub const METRICS_PORT: u16 = 5711;
 
-/// Callers served at once on a port. One more takes the place of the oldest: those that say nothing,
-/// or never read their answer, must not keep a probe or a scrape waiting.
-const MAX_CALLERS: usize = 16;
-/// Time the agent's own socket has to answer, and callers have to take an answer when it stops.
+/// Time the agent's own socket has to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause after an accept error such as "too many open files".
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Of the OpenMetrics text format.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// A port to listen on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
-    /// None.
-    Off,
-    /// The usual one, which nobody asked for by name: where it is taken, the agent does without.
-    Usual(u16),
-    /// One that somebody asked for: where it is taken, the agent does not start.
-    Wanted(u16),
-}
-
-/// Who reaches the ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// This host alone.
-    Loopback,
-    /// Everybody who reaches this host.
-    Everybody,
-}
 
 /// What to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,18 +40,6 @@ pub struct HttpSettings {
     pub health: Port,
     /// Metrics.
     pub metrics: Port,
-}
-
-/// A port that was asked for cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot listen on port {port} for {purpose}: name another with {option}, or 0 to do without"
-)]
-pub struct PortError {
-    port: u16,
-    purpose: &'static str,
-    option: &'static str,
-    source: io::Error,
 }
 
 /// The listeners that are open.
@@ -123,84 +82,6 @@ impl Listeners {
             accept(self.metrics, metrics, stop)
         );
     }
-}
-
-async fn open(
-    reach: Reach,
-    port: Port,
-    purpose: &'static str,
-    option: &'static str,
-) -> Result<Option<TcpListener>, PortError> {
-    let (Port::Usual(number) | Port::Wanted(number)) = port else {
-        return Ok(None);
-    };
-    match bind(reach, number).await {
-        Ok(listener) => {
-            let address = listener.local_addr().map(|address| address.to_string());
-            let address = address.unwrap_or_default();
-            tracing::info!(address, purpose, "listening");
-            Ok(Some(listener))
-        }
-        Err(error) if port == Port::Usual(number) => {
-            tracing::warn!(port = number, purpose, %error, "the usual port cannot be used; the agent does without, {option} names another");
-            Ok(None)
-        }
-        Err(source) => Err(PortError {
-            port: number,
-            purpose,
-            option,
-            source,
-        }),
-    }
-}
-
-async fn bind(reach: Reach, port: u16) -> io::Result<TcpListener> {
-    let at = |ip: IpAddr| TcpListener::bind((ip, port));
-    match reach {
-        Reach::Loopback => at(Ipv4Addr::LOCALHOST.into()).await,
-        Reach::Everybody => match at(Ipv6Addr::UNSPECIFIED.into()).await {
-            Err(error) if is_without_ipv6(&error) => at(Ipv4Addr::UNSPECIFIED.into()).await,
-            bound => bound,
-        },
-    }
-}
-
-fn is_without_ipv6(error: &io::Error) -> bool {
-    let none = [Errno::EAFNOSUPPORT, Errno::EADDRNOTAVAIL];
-    let number = error.raw_os_error().map(Errno::from_raw);
-    number.is_some_and(|number| none.contains(&number))
-}
-
-async fn accept(listener: Option<TcpListener>, router: Router, stop: CancellationToken) {
-    let Some(listener) = listener else { return };
-    let mut callers = JoinSet::new();
-    let mut oldest_first = VecDeque::<AbortHandle>::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_ended) = callers.join_next() => continue,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                oldest_first.retain(|caller| !caller.is_finished());
-                if oldest_first.len() >= MAX_CALLERS
-                    && let Some(oldest) = oldest_first.pop_front()
-                {
-                    oldest.abort();
-                }
-                let served = listener::serve(stream, router.clone(), stop.clone());
-                oldest_first.push_back(callers.spawn(served));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for health or metrics");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    let answered = async { while callers.join_next().await.is_some() {} };
-    // Who asked and does not read the answer is cut off with the set.
-    let _cut_off = tokio::time::timeout(PATIENCE, answered).await.is_err();
 }
 
 fn health_routes(socket: PathBuf) -> Router {

@@ -10,7 +10,6 @@ pub mod api;
 pub mod attachment;
 pub mod clock;
 pub mod config;
-mod connect;
 mod events;
 pub mod failpoint;
 mod files;

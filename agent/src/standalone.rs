@@ -9,9 +9,9 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use spiderpool_controller::conf_file;
+use spiderpool_controller::connect;
 use spiderpool_controller::reconcile::ippool;
 use spiderpool_embedded_api::{
     EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
@@ -25,7 +25,6 @@ use tokio_util::task::TaskTracker;
 use crate::agent::{Seams, Settings};
 use crate::clock::{Jitter, SystemClock};
 use crate::config::{DaemonArgs, Listen, NodeArgs, StandaloneArgs};
-use crate::connect;
 use crate::http::Reach;
 use crate::manifests::Manifests;
 use crate::nic::KernelNic;
@@ -87,18 +86,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
 pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let _alone = lock_run_dir(&args.node)?;
     let (switches, provider) = conf_file::read(&args.config_path)?;
-    let config = match &args.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
-        }
-        None => Config::incluster()
-            .context("this is no Pod with a service account; name the API with --kubeconfig")?,
-    };
-    let client = connect::client(config).context("cannot make a client of the API")?;
+    let client = connect::connect(args.kubeconfig.as_deref()).await?;
     let settings = Settings {
         switches,
         ..args.node.settings()?

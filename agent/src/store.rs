@@ -7,46 +7,18 @@
 pub mod kube;
 pub mod memory;
 pub mod pod;
-pub mod pool;
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use spiderpool_api::allocation::Records;
-use spiderpool_api::cni::CniCode;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 pub use pod::{OwnerRef, PodObject, StandalonePod};
-pub use pool::PoolObject;
-
-/// Namespace and name of a namespaced object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// Of these two.
-    #[must_use]
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use spiderpool_controller::objects::pool::PoolObject;
+pub use spiderpool_controller::objects::{ObjectKey, StoreError};
 
 /// How old an answer may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,52 +65,6 @@ pub struct PodEvent {
     pub reason: &'static str,
     /// `message`, one line.
     pub message: String,
-}
-
-/// Why an object could not be read or written. Names the object.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Somebody wrote it since it was read, or created it first.
-    #[error("{0} was changed by somebody else meanwhile")]
-    Conflict(String),
-    /// There is no such object.
-    #[error("{0} does not exist")]
-    NotFound(String),
-    /// The API cannot be reached, is overloaded, or a cache is not filled yet.
-    #[error("the Kubernetes API cannot be used to {what}; try again later")]
-    Unavailable {
-        /// Verb and object.
-        what: String,
-        /// The client's error.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The API refused for good: rights, admission, validation.
-    #[error("the Kubernetes API refused to {what}")]
-    Refused {
-        /// Verb and object.
-        what: String,
-        /// The API's words.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The object is there and cannot be understood; it is left as it is.
-    #[error("{what} cannot be understood")]
-    Malformed {
-        /// The object.
-        what: String,
-        /// What is wrong with it.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl StoreError {
-    /// The CNI code when a call fails because of this.
-    #[must_use]
-    pub const fn cni_code(&self) -> CniCode {
-        match self {
-            Self::Conflict(_) | Self::Unavailable { .. } => CniCode::TryAgain,
-            Self::NotFound(_) | Self::Refused { .. } | Self::Malformed { .. } => CniCode::Refused,
-        }
-    }
 }
 
 /// What a store operation comes to.

@@ -13,10 +13,10 @@ use serde_json::Value;
 use spiderpool_api::agent_v1::{CniAnswer, CniRequest};
 use spiderpool_api::cni::{CniCode, CniVersion};
 use spiderpool_api::cni_conf::NetConf;
+use spiderpool_controller::http::REQUEST_TIME;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::REQUEST_TIME;
 use crate::agent::Agent;
 use crate::flow::call::Limits;
 use crate::flow::error::Failure;

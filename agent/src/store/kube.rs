@@ -5,10 +5,8 @@
 //! Decides nothing.
 
 mod cache;
-mod error;
 mod objects;
 mod owners;
-mod pool_api;
 mod pool_cache;
 mod start;
 
@@ -24,6 +22,7 @@ use spiderpool_api::ippool::ParentNic;
 use spiderpool_api::names;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_controller::identities;
+use spiderpool_controller::objects::error::store_error;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::{
@@ -31,11 +30,10 @@ use super::{
     StandalonePod, Store, StoreError, StoreResult,
 };
 use cache::Cache;
-use error::store_error;
 use owners::Owners;
 use pool_cache::PoolCache;
 
-pub(crate) use error::words;
+pub(crate) use spiderpool_controller::objects::error::words;
 pub use start::{StartError, Waits};
 
 /// The store. Dropping it ends its watches.

@@ -2,12 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::Api;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_api::names;
+use spiderpool_controller::objects::endpoint::{self, Deleted};
 
-use super::error::store_error;
 use super::{PodEvent, StoreError};
 use crate::failpoint::del_step;
 
@@ -50,51 +48,10 @@ pub(super) fn pod_event(event: &PodEvent, node: &str) -> Event {
 /// Deletes this very endpoint: marks it for deletion by UID, then takes our finalizer off.
 pub(super) async fn remove_endpoint(
     api: &Api<SpiderEndpoint>,
-    endpoint: &SpiderEndpoint,
+    found: &SpiderEndpoint,
 ) -> Result<(), StoreError> {
-    let name = endpoint.name_any();
-    let what = format!(
-        "SpiderEndpoint {}/{name}",
-        endpoint.namespace().unwrap_or_default()
-    );
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: endpoint.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match del_step!(DeleteEndpoint, api.delete(&name, &params)) {
-        Ok(_) => {}
-        // Gone, or another object has the name now: neither is ours to delete.
-        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => return Ok(()),
-        Err(error) => return Err(store_error(error, "delete", &what)),
+    match del_step!(DeleteEndpoint, endpoint::delete(api, found))? {
+        Deleted::Waits => del_step!(DropFinalizer, endpoint::drop_finalizer(api, found)),
+        Deleted::Gone => Ok(()),
     }
-    loop {
-        let found = api.get_opt(&name).await;
-        let Some(mut found) = found.map_err(|error| store_error(error, "read", &what))? else {
-            return Ok(());
-        };
-        if found.uid() != endpoint.uid() || !drop_finalizer(&mut found) {
-            return Ok(());
-        }
-        let replaced = del_step!(
-            DropFinalizer,
-            api.replace(&name, &PostParams::default(), &found)
-        );
-        match replaced {
-            Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            // Somebody wrote it in between; each round reads the newest.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(store_error(error, "take the finalizer off", &what)),
-        }
-    }
-}
-
-fn drop_finalizer(endpoint: &mut SpiderEndpoint) -> bool {
-    let finalizers = endpoint.finalizers_mut();
-    let before = finalizers.len();
-    finalizers.retain(|name| name != names::FINALIZER);
-    finalizers.len() != before
 }

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{Api, Client};
+use spiderpool_controller::objects::error::store_error;
 
-use super::error::store_error;
 use super::{OwnerRef, PodObject, StoreError};
 
 /// Remembered answers; past this the memory starts anew.

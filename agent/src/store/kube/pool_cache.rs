@@ -16,11 +16,11 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::{ParentNic, SpiderIPPool};
+use spiderpool_controller::objects::pool_api::PoolApi;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::cache::{report, version_number};
-use super::pool_api::PoolApi;
 use super::{Freshness, PoolObject, StoreError};
 
 /// The copies and their watch, which ends when this is dropped.

@@ -1,8 +1,10 @@
-//! The client of an API server: kube's own stack with a pool of connections that a node can afford.
+//! The client of an API server: kube's own stack with a pool of connections that a node can afford,
+//! and whom it talks to.
 //!
 //! kube's default keeps every connection it ever needed at once, each with a read buffer as large as
 //! the largest answers it carried: after a burst of ADDs on a full pool that is half a megabyte each.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper_util::client::legacy;
@@ -10,6 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::retry::RetryPolicy;
 use kube::client::{ClientBuilder, ConfigExt};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
@@ -22,11 +25,51 @@ const IDLE_TIME: Duration = Duration::from_secs(20);
 /// Bytes read or written at once on a connection.
 const BUFFER: usize = 64 << 10;
 
+/// No client can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The file.
+    #[error("cannot use kubeconfig {}", path.display())]
+    Kubeconfig {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KubeconfigError,
+    },
+    /// There is no file and no service account.
+    #[error("this is no Pod with a service account; name the API with --kubeconfig")]
+    NoAccount(#[source] InClusterError),
+    /// Keys, certificates or credentials.
+    #[error("cannot make a client of the API")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// A client of what the file names; without one, of the Pod's own service account.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let failed = |source| ConnectError::Kubeconfig {
+                path: path.to_owned(),
+                source,
+            };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(file, &options).await;
+            config.map_err(failed)?
+        }
+        None => Config::incluster().map_err(ConnectError::NoAccount)?,
+    };
+    client(config).map_err(|error| ConnectError::Client(Box::new(error)))
+}
+
 /// A client of what `config` names.
 ///
 /// # Errors
 /// Keys, certificates or credentials in it cannot be used.
-pub(crate) fn client(config: Config) -> Result<Client, kube::Error> {
+pub fn client(config: Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config);
     }

@@ -1,11 +1,12 @@
-//! From the client's errors to the store's.
+//! From the client's errors to ours.
 
 use std::error::Error;
 
 use super::StoreError;
 
 /// What a failed call means to the caller. `verb` and `object` say what was tried.
-pub(super) fn store_error(error: kube::Error, verb: &str, object: &str) -> StoreError {
+#[must_use]
+pub fn store_error(error: kube::Error, verb: &str, object: &str) -> StoreError {
     let what = format!("{verb} {object}");
     match &error {
         kube::Error::Api(status) => match status.code {
@@ -32,7 +33,8 @@ pub(super) fn store_error(error: kube::Error, verb: &str, object: &str) -> Store
 }
 
 /// The API's own words alone: the client's Display repeats its source and prints debug forms.
-pub(crate) fn words(error: kube::Error) -> Box<dyn Error + Send + Sync> {
+#[must_use]
+pub fn words(error: kube::Error) -> Box<dyn Error + Send + Sync> {
     match error {
         kube::Error::Api(status) => {
             let reason = if status.reason.is_empty() {

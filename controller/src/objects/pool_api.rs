@@ -11,28 +11,32 @@ use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::{ParentNic, SpiderIPPool};
 use spiderpool_api::names;
 
+use super::StoreError;
 use super::error::store_error;
-use super::{PoolObject, StoreError};
+use super::pool::PoolObject;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 100;
+/// Objects in one page of a list. A full pool has half a megabyte.
+const PAGE: u32 = 20;
 
 type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// The pools of an API server.
-pub(super) struct PoolApi {
+pub struct PoolApi {
     client: Client,
 }
 
 impl PoolApi {
-    pub(super) const fn new(client: Client) -> Self {
+    /// Through `client`.
+    #[must_use]
+    pub const fn new(client: Client) -> Self {
         Self { client }
     }
 
     /// One pool.
     ///
-    /// Errors: [`StoreError::NotFound`] when there is none.
-    pub(super) async fn get(&self, name: &str) -> Result<Arc<PoolObject>, StoreError> {
+    /// # Errors
+    /// [`StoreError::NotFound`] when there is none.
+    pub async fn get(&self, name: &str) -> Result<Arc<PoolObject>, StoreError> {
         let request = requests().get(name, &GetParams::default());
         let raw = self.exchange(request, "read", &shown(name)).await?;
         Ok(Arc::new(PoolObject::from_raw(raw)?))
@@ -40,7 +44,10 @@ impl PoolApi {
 
     /// Hands out all pools, page by page. One that cannot be understood is left out with a warning:
     /// the others go on.
-    pub(super) async fn list(&self, mut each: impl FnMut(PoolObject)) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError`]: what came before it has been handed out.
+    pub async fn list(&self, mut each: impl FnMut(PoolObject)) -> Result<(), StoreError> {
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let request = requests().list(&params);
@@ -61,7 +68,10 @@ impl PoolApi {
     }
 
     /// Conditional PUT of the status subresource.
-    pub(super) async fn put_status(
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the pool has changed since it was read.
+    pub async fn put_status(
         &self,
         read: &PoolObject,
         records: &Records,
@@ -77,7 +87,10 @@ impl PoolApi {
     }
 
     /// Merge patch of `status.parentNic`.
-    pub(super) async fn publish_parent_nic(
+    ///
+    /// # Errors
+    /// [`StoreError`] names the pool.
+    pub async fn publish_parent_nic(
         &self,
         pool: &str,
         nic: &ParentNic,

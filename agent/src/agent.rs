@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use spiderpool_api::agent_v1::CniRequest;
+use spiderpool_api::agent_v1::{BatchDelRequest, CniRequest};
 use spiderpool_api::cni::CniCommand;
 use spiderpool_api::value::IfName;
 use spiderpool_iaas::provider::Provider;
@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::attachment::{AttachmentError, Attachments};
 use crate::clock::{Clock, Jitter};
 use crate::events::Events;
+use crate::flow::batch_del::BatchError;
 use crate::flow::call::{Call, Limits, NicCall};
 use crate::flow::category::Category;
 use crate::flow::error::{Failure, FlowError};
@@ -264,6 +265,18 @@ impl Agent {
             Err(error) => Err(error),
         };
         running.end(result.as_ref().err().map(Category::of));
+        result
+    }
+
+    /// Serves a batch DEL.
+    pub(crate) async fn on_batch_del(
+        &self,
+        call: &BatchDelRequest,
+        deadline: Instant,
+    ) -> Result<(), BatchError> {
+        let running = self.metrics.release.begin();
+        let result = self.batch_del(call, deadline).await;
+        running.end(result.as_ref().err().map(BatchError::category));
         result
     }
 

@@ -4,6 +4,7 @@
 //! Decides nothing: every call goes to `flow`.
 
 mod cni;
+mod ipam;
 pub(crate) mod listener;
 mod observer;
 pub mod socket;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use spiderpool_api::{names, observer_v1, trace_v1};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,7 @@ pub fn router(agent: Arc<Agent>) -> Router {
     Router::new()
         .route(names::ROUTE_CNI, post(cni::call))
         .route(names::ROUTE_HEALTHY, get(healthy))
+        .route(names::ROUTE_IPS, delete(ipam::batch_del))
         .route(observer_v1::ROUTE_SUBENI, get(observer::sub_eni))
         .route(observer_v1::ROUTE_VERIFY, get(observer::verify))
         .route(observer_v1::ROUTE_DETACH, post(observer::detach))

@@ -8,6 +8,7 @@ mod adopt;
 mod ahead;
 mod allocate;
 pub mod allocation;
+pub(crate) mod batch_del;
 pub(crate) mod bind;
 pub mod call;
 pub(crate) mod category;

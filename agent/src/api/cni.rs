@@ -55,7 +55,7 @@ pub(super) async fn call(State(agent): State<Arc<Agent>>, request: Request) -> R
 }
 
 /// The whole body; the text says why there is none.
-async fn body_of(request: Request) -> Result<Bytes, String> {
+pub(super) async fn body_of(request: Request) -> Result<Bytes, String> {
     match tokio::time::timeout(REQUEST_TIME, Bytes::from_request(request, &())).await {
         Ok(body) => body.map_err(|error| error.body_text()),
         Err(_) => Err(format!(

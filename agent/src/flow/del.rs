@@ -269,7 +269,7 @@ impl Agent {
 
     /// No address is freed while a link of the Pod still uses it: of its other NICs and older
     /// sandboxes too, as all of them are freed at once.
-    async fn detach_all(&self, uid: &str) -> Result<(), FlowError> {
+    pub(super) async fn detach_all(&self, uid: &str) -> Result<(), FlowError> {
         for file in self.attachments.select(|file| file.pod_uid == uid) {
             if let Some(target) = target_of_file(&file) {
                 let taken = self.take_nic(target, Some(&file)).await;

@@ -9,6 +9,7 @@
 
 mod add;
 mod ahead;
+mod batch_del;
 mod cases;
 mod concurrency;
 mod del;

@@ -1,4 +1,5 @@
-//! Bodies of the agent socket, `POST /v1/cni` (design section 3). Unknown fields are ignored and
+//! Bodies of the agent socket: `POST /v1/cni` (design section 3), and `DELETE /v1/ipam/ips` of foreign
+//! plugins. Unknown fields are ignored and
 //! new ones optional, so that agent and plugin of neighbouring releases work together.
 
 use serde::{Deserialize, Serialize};
@@ -51,4 +52,24 @@ fn default_budget() -> u64 {
 pub struct CniAnswer {
     /// The CNI result to print, or null where the verb prints nothing.
     pub result: Option<Value>,
+}
+
+/// Body of [`crate::names::ROUTE_IPS`]: all addresses of a Pod go back (spec ipam 1.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchDelRequest {
+    /// Sandbox.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Namespace of the Pod.
+    #[serde(rename = "podNamespace")]
+    pub pod_namespace: String,
+    /// Name of the Pod.
+    #[serde(rename = "podName")]
+    pub pod_name: String,
+    /// UID of the Pod; empty means the Pod of that name.
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// The addresses are used by somebody else, not merely unable to reach their gateway.
+    #[serde(rename = "isReleaseConflictIPs", default)]
+    pub conflict: bool,
 }

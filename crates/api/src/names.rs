@@ -75,5 +75,7 @@ pub const SPOOL_DIR: &str = "pending-del";
 pub const ATTACHMENTS_DIR: &str = "attachments";
 /// Path of the agent's CNI call.
 pub const ROUTE_CNI: &str = "/v1/cni";
+/// Path by which a plugin gives all addresses of its Pod back.
+pub const ROUTE_IPS: &str = "/v1/ipam/ips";
 /// Path of the agent's health call.
 pub const ROUTE_HEALTHY: &str = "/v1/ipam/healthy";

@@ -147,7 +147,8 @@ fn stateless(facts: &DelFacts, uid: &str, endpoint: Option<&EndpointStatus>) -> 
         Some(endpoint) if endpoint.current.uid == uid => {
             let current = &endpoint.current;
             let listed = |name: &str| name.is_empty() || name == facts.ifname;
-            if current.ips.iter().any(|nic| listed(&nic.interface)) {
+            // One that a batch DEL has emptied has no other NIC whose DEL would end it.
+            if current.ips.is_empty() || current.ips.iter().any(|nic| listed(&nic.interface)) {
                 release(ReleaseFrom::Endpoint(held_by(current)))
             } else {
                 DelPlan::Nothing(NothingToFree::NicNotRecorded)

@@ -107,6 +107,17 @@ fn a_del_frees_only_what_is_proven() {
             false,
             nothing(NothingToFree::NicNotRecorded),
         ),
+        // A batch DEL has emptied it: the end of the Pod ends the endpoint.
+        (
+            "u-1",
+            None,
+            Some(endpoint("u-1", vec![])),
+            false,
+            DelPlan::Release {
+                uid: "u-1".into(),
+                from: ReleaseFrom::Endpoint(vec![]),
+            },
+        ),
     ] {
         let facts = DelFacts {
             ifname: "eth0".into(),

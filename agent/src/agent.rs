@@ -177,7 +177,7 @@ impl Agent {
     /// # Errors
     /// None that a value can cause; the encoder's type says so.
     pub async fn metrics_text(&self) -> Result<String, std::fmt::Error> {
-        let observed = self.observer.report().await;
+        let observed = self.observer_report().await;
         self.metrics.text(&observed)
     }
 

@@ -217,24 +217,30 @@ impl Attachments {
     pub async fn put(&self, mut attachment: Attachment) -> Result<(), AttachmentError> {
         attachment.seq = self.index().next_seq();
         let key = attachment.key();
-        let path = self.dir.join(key.file_name());
-        let unfinished = self.dir.join(format!(".{}", key.file_name()));
         let failed = |source| AttachmentError {
             what: "write",
-            path: path.clone(),
+            path: self.dir.join(key.file_name()),
             source,
         };
-        let text = serde_json::to_vec(&attachment)
-            .map_err(io::Error::from)
-            .map_err(failed)?;
-        let mut written = files::write(&unfinished, text.clone()).await;
-        if matches!(&written, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        let text = serde_json::to_vec(&attachment).map_err(io::Error::from);
+        let text = text.map_err(failed)?;
+        let mut written = self.write(&key, text.clone()).await;
+        match written.as_ref().map_err(io::Error::kind) {
             // Somebody cleaned the folder of the runtime's files up; ADDs must go on.
-            make_folder(&self.dir).await.map_err(failed)?;
-            written = files::write(&unfinished, text).await;
+            Err(io::ErrorKind::NotFound) => make_folder(&self.dir).await.map_err(failed)?,
+            // Nobody of ours makes folders here; ADDs must go on.
+            Err(io::ErrorKind::IsADirectory) => {
+                let aside = self.set_folders_aside(&key, attachment.seq).await;
+                aside.map_err(failed)?;
+            }
+            _ => {
+                written.map_err(failed)?;
+                self.index().files.insert(key, attachment);
+                return Ok(());
+            }
         }
+        written = self.write(&key, text).await;
         written.map_err(failed)?;
-        files::rename(&unfinished, &path).await.map_err(failed)?;
         self.index().files.insert(key, attachment);
         Ok(())
     }
@@ -246,6 +252,9 @@ impl Attachments {
     pub async fn remove(&self, key: &AttachmentKey) -> Result<(), AttachmentError> {
         let path = self.dir.join(key.file_name());
         match files::remove(&path).await {
+            Err(source) if source.kind() == io::ErrorKind::IsADirectory => {
+                tracing::warn!(path = %path.display(), "a folder has the name of an attachment file and is left");
+            }
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(AttachmentError {
                     what: "remove",
@@ -285,6 +294,30 @@ impl Attachments {
             .collect();
         found.sort_by_key(|file| std::cmp::Reverse(file.seq));
         found
+    }
+
+    /// Under an unfinished name first, so that nobody reads half of it.
+    async fn write(&self, key: &AttachmentKey, text: Vec<u8>) -> io::Result<()> {
+        let [unfinished, path] = self.paths(key);
+        files::write(&unfinished, text).await?;
+        files::rename(&unfinished, &path).await
+    }
+
+    fn paths(&self, key: &AttachmentKey) -> [PathBuf; 2] {
+        let name = key.file_name();
+        [self.dir.join(format!(".{name}")), self.dir.join(name)]
+    }
+
+    /// Renames folders that have the names of a file; `seq` is in no name yet.
+    async fn set_folders_aside(&self, key: &AttachmentKey, seq: u64) -> io::Result<()> {
+        let aside = self.dir.join(format!("{}.bad-{seq}", key.file_name()));
+        for path in self.paths(key) {
+            if files::is_folder(&path).await? {
+                tracing::warn!(path = %path.display(), aside = %aside.display(), "a folder has the name of an attachment file and is set aside");
+                files::rename(&path, &aside).await?;
+            }
+        }
+        Ok(())
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -393,6 +426,24 @@ mod tests {
         files.put(attachment("c-1", "net1")).await.unwrap();
         let files = Attachments::open(&folder).unwrap();
         assert_eq!(files.select(|_| true).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_folder_in_a_files_place_is_set_aside_and_no_del_waits_for_it() {
+        for name in ["c-1-net1.json", ".c-1-net1.json"] {
+            let dir = tempfile::tempdir().unwrap();
+            let files = Attachments::open(dir.path()).unwrap();
+            std::fs::create_dir_all(dir.path().join(name).join("content")).unwrap();
+            let key = attachment("c-1", "net1").key();
+            files.remove(&key).await.unwrap();
+            files.put(attachment("c-1", "net1")).await.unwrap();
+            let again = Attachments::open(dir.path()).unwrap();
+            assert!(again.get(&key).is_some(), "{name}");
+            files.remove(&key).await.unwrap();
+            let left = std::fs::read_dir(dir.path()).unwrap();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, ["c-1-net1.json.bad-1"], "{name}");
+        }
     }
 
     #[test]

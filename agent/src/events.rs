@@ -1,6 +1,6 @@
 //! Warnings on Pods, for their users: written beside the calls, never instead of them.
 //!
-//! Owns the limits: one event a Pod, reason and subject in a minute, so many at once, so many
+//! Owns the limits: one event a Pod, reason and subject in a time, so many at once, so many
 //! remembered. What does not fit is left out; the log has it all the same.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::store::{Freshness, ObjectKey, PodEvent, Store};
 
-/// Between two equal events about one Pod.
+/// Between two equal events about one Pod, unless somebody says otherwise.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Events remembered: more than a node has Pods, times reasons.
 const MAX_TOLD: usize = 4096;
@@ -47,6 +47,7 @@ pub(crate) struct Events {
     store: Arc<dyn Store>,
     tasks: TaskTracker,
     room: Arc<Semaphore>,
+    /// Until when each is not told again.
     told: Mutex<HashMap<Key, Instant>>,
 }
 
@@ -65,10 +66,15 @@ impl Events {
 
     /// Tells, unless the same was told within a minute. Does not wait. Needs a runtime.
     pub(crate) fn tell(&self, notice: Notice) {
+        self.tell_once_in(PAUSE, notice);
+    }
+
+    /// The same with a time of its own.
+    pub(crate) fn tell_once_in(&self, pause: Duration, notice: Notice) {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             return;
         };
-        if !self.may_tell(&notice) {
+        if !self.may_tell(&notice, pause) {
             return;
         }
         let store = Arc::clone(&self.store);
@@ -81,10 +87,10 @@ impl Events {
         });
     }
 
-    fn may_tell(&self, notice: &Notice) -> bool {
+    fn may_tell(&self, notice: &Notice, pause: Duration) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        told.retain(|_, at| *at + PAUSE > now);
+        told.retain(|_, until| *until > now);
         let key = (
             notice.pod.clone(),
             notice.uid.clone(),
@@ -94,7 +100,7 @@ impl Events {
         if told.len() >= MAX_TOLD || told.contains_key(&key) {
             return false;
         }
-        told.insert(key, now);
+        told.insert(key, now + pause);
         true
     }
 }
@@ -173,7 +179,13 @@ mod tests {
         );
         tokio::time::advance(PAUSE).await;
         events.tell(notice("u-1", "A", ""));
-        assert_eq!(written(&store, &tasks).await.len(), 5);
+        events.tell_once_in(PAUSE * 2, notice("u-1", "A", "p"));
+        assert_eq!(written(&store, &tasks).await.len(), 6);
+        // Each waits its own time.
+        tokio::time::advance(PAUSE).await;
+        events.tell(notice("u-1", "A", ""));
+        events.tell(notice("u-1", "A", "p"));
+        assert_eq!(written(&store, &tasks).await.len(), 7);
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,6 +52,16 @@ pub(crate) async fn exists(path: &Path) -> io::Result<bool> {
     run(move || path.try_exists()).await
 }
 
+/// Whether it is a folder; what is not there is none.
+pub(crate) async fn is_folder(path: &Path) -> io::Result<bool> {
+    let path = path.to_owned();
+    run(move || match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        looked => Ok(looked?.is_dir()),
+    })
+    .await
+}
+
 /// What a folder holds, in no order; nothing when it is not there.
 pub(crate) async fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let dir = dir.to_owned();

@@ -171,7 +171,9 @@ fn read(path: &Path) -> Result<Vec<Value>, ManifestError> {
     let text = regular_file::read(path, MAX_FILE)
         .and_then(|text| String::from_utf8(text).map_err(std::io::Error::other))
         .map_err(ManifestError::Read)?;
-    serde_saphyr::from_multiple(&text).map_err(|error| ManifestError::Yaml(error.to_string()))
+    // the quoted lines would be several in the log
+    serde_saphyr::from_multiple(&text)
+        .map_err(|error| ManifestError::Yaml(error.without_snippet().to_string()))
 }
 
 /// Brings one object in line with its manifest. `None`: nothing had to change.
@@ -239,4 +241,21 @@ async fn write(
     };
     api.patch(name, &params, &Patch::Merge(&patch)).await?;
     Ok(Some("changed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_in_a_file_is_told_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        for text in ["kind: [\n", "a: 1\n  b: 2\nc: {\n"] {
+            std::fs::write(&path, text).unwrap();
+            let told = full(&read(&path).unwrap_err());
+            assert!(told.starts_with("is not YAML: "), "{told}");
+            assert!(told.contains("line ") && !told.contains('\n'), "{told}");
+        }
+    }
 }

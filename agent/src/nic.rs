@@ -198,6 +198,15 @@ pub struct OpenedTarget {
     pub vlan_link_present: bool,
 }
 
+/// Frames that a NIC of a Pod dropped since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Received ones.
+    pub rx: u64,
+    /// Ones to be sent.
+    pub tx: u64,
+}
+
 /// Who has a VLAN that another NIC needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
@@ -263,4 +272,10 @@ pub trait NicOps: Send + Sync {
     ///
     /// Errors: [`NicError::Drift`] with every difference, or what kept it from looking.
     fn check(&self, spec: NicSpec) -> BoxFuture<'_, Result<(), NicError>>;
+
+    /// What the NIC dropped; `None` when it or its sandbox is gone. Looks by name, in the sandbox
+    /// the target names.
+    ///
+    /// Errors: 5 or 999 when the kernel refuses.
+    fn drops(&self, target: NicTarget) -> BoxFuture<'_, Result<Option<Drops>, NicError>>;
 }

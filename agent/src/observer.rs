@@ -23,6 +23,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use spiderpool_api::observer_v1::{DetachReport, ObserverReport, VerifyReport};
 use spiderpool_api::value::{IfName, Mac, VlanId};
+use tokio::sync::broadcast;
 
 use crate::attachment::Attachment;
 
@@ -132,6 +133,9 @@ pub trait ObserverOps: Send + Sync {
     /// What was wrong since the attach.
     fn verify(&self) -> BoxFuture<'_, VerifyReport>;
 
+    /// What the programs tell from now on, with the Pods. Ends with the observer.
+    fn events(&self) -> broadcast::Receiver<Observed>;
+
     /// Takes programs, pins and an empty qdisc of ours away. Nothing is attached again before the
     /// next start.
     fn detach(&self) -> BoxFuture<'_, DetachReport>;
@@ -179,6 +183,11 @@ impl ObserverOps for NoObserver {
 
     fn verify(&self) -> BoxFuture<'_, VerifyReport> {
         std::future::ready(report::cannot_tell(OFF)).boxed()
+    }
+
+    fn events(&self) -> broadcast::Receiver<Observed> {
+        let (_ended, events) = broadcast::channel(1);
+        events
     }
 
     fn detach(&self) -> BoxFuture<'_, DetachReport> {

@@ -13,10 +13,13 @@ use spiderpool_api::names;
 use spiderpool_api::value::{IfName, Mac};
 use tokio_util::sync::CancellationToken;
 
+use crate::flow::error::full;
 use crate::nic::{KernelNic, NicError};
 use crate::store::PoolObject;
 use crate::store::kube::KubeStore;
 
+/// `reason` of the event about a NIC that is not there.
+const NOT_FOUND: &str = "ParentNicNotFound";
 /// Between two looks at the NICs when no pool changes.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -37,8 +40,26 @@ pub struct ParentNicPublisher {
     store: Arc<KubeStore>,
     nics: Arc<dyn HostNics>,
     node: String,
-    /// Last complaint per pool, so that each is logged once.
-    complaints: HashMap<String, String>,
+    /// Last complaint per pool, so that each is told once.
+    complaints: HashMap<String, Complaint>,
+}
+
+/// Why a pool's parent NIC is not published.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Complaint {
+    #[error(
+        "node {node} has no NIC {name}, which annotation {} names; the provider waits for it",
+        names::PARENT_NIC
+    )]
+    NotFound { node: String, name: IfName },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for Complaint {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
 }
 
 impl ParentNicPublisher {
@@ -75,29 +96,33 @@ impl ParentNicPublisher {
                 Ok(()) => {
                     self.complaints.remove(pool.name());
                 }
-                Err(complaint) => self.complain(pool.name(), complaint),
+                Err(complaint) => self.complain(&pool, complaint).await,
             }
         }
     }
 
-    fn complain(&mut self, pool: &str, complaint: String) {
-        if self.complaints.get(pool) != Some(&complaint) {
-            tracing::warn!(pool, "{complaint}");
-            self.complaints.insert(pool.to_owned(), complaint);
+    async fn complain(&mut self, pool: &PoolObject, complaint: Complaint) {
+        if self.complaints.get(pool.name()) == Some(&complaint) {
+            return;
         }
+        let text = complaint.to_string();
+        tracing::warn!(pool = pool.name(), "{text}");
+        if let Complaint::NotFound { .. } = complaint {
+            self.store.warn_pool(pool, NOT_FOUND, &text).await;
+        }
+        self.complaints.insert(pool.name().to_owned(), complaint);
     }
 
-    async fn publish(&self, pool: &PoolObject) -> Result<(), String> {
+    async fn publish(&self, pool: &PoolObject) -> Result<(), Complaint> {
         let Some(name) = parent_of(pool, &self.node)? else {
             return Ok(());
         };
         let mac = self.nics.mac(&name).await;
-        let mac = mac.map_err(|error| format!("cannot look at parent NIC {name}: {error}"))?;
+        let mac =
+            mac.map_err(|error| format!("cannot look at parent NIC {name}: {}", full(&error)))?;
         let Some(mac) = mac else {
-            return Err(format!(
-                "ParentNicNotFound: this node has no NIC {name}, which annotation {} names; the provider waits for it",
-                names::PARENT_NIC
-            ));
+            let node = self.node.clone();
+            return Err(Complaint::NotFound { node, name });
         };
         let wanted = ParentNic {
             name: name.to_string(),
@@ -108,7 +133,7 @@ impl ParentNicPublisher {
             return Ok(());
         }
         let written = self.store.publish_parent_nic(pool.name(), &wanted).await;
-        written.map_err(|error| format!("cannot publish parent NIC {name}: {error}"))?;
+        written.map_err(|error| format!("cannot publish parent NIC {name}: {}", full(&error)))?;
         tracing::info!(pool = pool.name(), nic = %name, %mac, "parent NIC published");
         Ok(())
     }

@@ -32,18 +32,22 @@ pub async fn run(
     tracing::info!(node = agent.node(), socket = %shown, version = crate::config::version(), "agent is listening");
     let replaying = tokio::spawn(replay(Arc::clone(&agent), stop.clone()));
     let observing = tokio::spawn(Arc::clone(&agent).keep_observer(stop.clone()));
+    let telling = tokio::spawn(Arc::clone(&agent).tell_mismatches(stop.clone()));
     tokio::join!(
         listeners.serve(Arc::clone(&agent), paths.socket_path(), stop.clone()),
         api::serve(Arc::clone(&agent), socket, stop)
     );
     let replayed = replaying.await.context("the replay of waiting DELs failed");
     let observed = observing.await.context("the care for the observer failed");
+    let told = telling
+        .await
+        .context("the watch over what Pods send failed");
     let tasks = agent.tasks().clone();
     tasks.close();
     // The writers end with the last owner of the agent.
     drop(agent);
     tasks.wait().await;
-    replayed.and(observed)
+    replayed.and(observed).and(told)
 }
 
 /// At start and once a minute.

@@ -3,6 +3,8 @@
 
 use std::error::Error;
 
+use spiderpool_api::causes::one_line;
+
 /// The causes of an error, outermost first. What a library's error already says of its own cause
 /// appears once.
 #[must_use]
@@ -22,8 +24,8 @@ pub fn chain(error: &dyn Error) -> String {
 /// The error with its causes in one line, for logs.
 #[must_use]
 pub fn full(error: &dyn Error) -> String {
-    match chain(error) {
+    one_line(&match chain(error) {
         causes if causes.is_empty() => error.to_string(),
         causes => format!("{error}: {causes}"),
-    }
+    })
 }

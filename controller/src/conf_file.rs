@@ -157,7 +157,8 @@ impl Conf {
         let conf: Option<Self> =
             serde_saphyr::from_str(&text).map_err(|error| ConfError::Yaml {
                 path: path.to_owned(),
-                reason: error.to_string(),
+                // the quoted lines would be several in the log
+                reason: error.without_snippet().to_string(),
             })?;
         Ok(conf.unwrap_or_default())
     }
@@ -316,7 +317,13 @@ mod tests {
         ] {
             assert_eq!(judged(&format!("iaasNetworkProvider: {section}")), Err(text));
         }
-        let yaml = judged("iaasNetworkProvider: [").unwrap_err();
-        assert!(yaml.contains("conf.yml is not the YAML"), "{yaml}");
+        for text in [
+            "iaasNetworkProvider: [",
+            "iaasNetworkProvider:\n  service: {name: p,\n    port: eight}\n",
+        ] {
+            let yaml = judged(text).unwrap_err();
+            assert!(yaml.contains("conf.yml is not the YAML"), "{yaml}");
+            assert!(yaml.contains("line ") && !yaml.contains('\n'), "{yaml}");
+        }
     }
 }

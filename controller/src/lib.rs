@@ -18,6 +18,7 @@ pub mod identities;
 pub mod metrics;
 pub mod objects;
 pub mod reconcile;
-pub mod regular_file;
 pub mod run;
 pub mod tasks;
+
+pub use spiderpool_iaas::regular_file;

@@ -119,6 +119,19 @@ fn findings(node: &Node) -> Vec<(String, String, Option<u64>)> {
     rows
 }
 
+/// Messages of the Warnings about frames, by kind.
+fn mismatches(node: &Node) -> anyhow::Result<Vec<String>> {
+    let events = node.api()?.list("/api/v1/events")?;
+    let told = events
+        .iter()
+        .filter(|event| event["reason"] == "SubENIMismatch");
+    let mut told: Vec<String> = told
+        .filter_map(|event| event["message"].as_str().map(str::to_owned))
+        .collect();
+    told.sort_by_key(|message| message.split_once(": ").map(|(_, rest)| rest.to_owned()));
+    Ok(told)
+}
+
 #[test]
 #[ignore = "vm level"]
 fn forged_frames_are_caught_by_kind_and_dropped_by_the_fabric() {
@@ -143,5 +156,15 @@ fn forged_frames_are_caught_by_kind_and_dropped_by_the_fabric() {
     assert_eq!(findings(node), wanted);
     let rows = observer::ctl(node, "stats").unwrap();
     assert_eq!(rows.output[0]["mismatch"]["src_mac"], 1, "{}", rows.output);
+    // The Pod's own interface let all of them through.
+    let dropped = &rows.output[0]["dropped"];
+    assert_eq!(dropped["tx"]["device"], 0, "{}", rows.output);
+    let told = wait::until(LIMIT, "a Warning for each kind", || {
+        let told = mismatches(node)?;
+        Ok((told.len() == 3).then_some(told))
+    });
+    for (message, kind) in told.unwrap().iter().zip(["arp_spa", "src_ip4", "src_mac"]) {
+        assert!(message.contains(kind), "{message}");
+    }
     pod.release(node, &conf).unwrap();
 }

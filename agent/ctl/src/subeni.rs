@@ -251,7 +251,8 @@ fn stats_json(report: &ObserverReport) -> Vec<Value> {
             "rx_frames": row.counters.rx_frames, "rx_packets": row.counters.rx_packets,
             "rx_bytes": row.counters.rx_bytes, "tx_frames": row.counters.tx_frames,
             "tx_packets": row.counters.tx_packets, "tx_bytes": row.counters.tx_bytes,
-            "drops": row.drops, "mismatch": row.mismatch, "neighbor": row.neighbor,
+            "drops": row.drops, "dropped": row.dropped, "mismatch": row.mismatch,
+            "neighbor": row.neighbor,
         })
     });
     rows.extend(rows_json(&report.unknown, |row: &UnknownReport| {

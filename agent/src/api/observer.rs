@@ -10,7 +10,7 @@ use crate::agent::Agent;
 
 /// `GET /v1/observer/subeni`.
 pub(super) async fn sub_eni(State(agent): State<Arc<Agent>>) -> Json<ObserverReport> {
-    Json(agent.observer.report().await)
+    Json(agent.observer_report().await)
 }
 
 /// `GET /v1/observer/verify`.

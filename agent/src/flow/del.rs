@@ -358,7 +358,7 @@ fn target_of(call: &NicCall, file: Option<&Attachment>) -> Option<NicTarget> {
 }
 
 /// Only a file of `eni-vlan` is about a link of ours.
-fn target_of_file(file: &Attachment) -> Option<NicTarget> {
+pub(super) fn target_of_file(file: &Attachment) -> Option<NicTarget> {
     file.master.as_ref()?;
     Some(NicTarget {
         ifname: file.ifname.clone(),

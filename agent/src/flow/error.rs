@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use spiderpool_api::causes::one_line;
 use spiderpool_api::cni::{CniCode, CniError, CniVersion};
 use spiderpool_api::value::{IfName, VlanId};
 pub use spiderpool_controller::chain::{chain, full};
@@ -196,8 +197,8 @@ impl Failure {
         };
         Self {
             code: error.cni_code(),
-            msg: error.to_string(),
-            details,
+            msg: one_line(&error.to_string()),
+            details: one_line(&details),
         }
     }
 

@@ -43,6 +43,11 @@ fn sub_enis(registry: &mut Registry, rows: &[SubEniReport]) {
         "subeni_mismatch",
         "Frames that are not what the cloud expects of the sub-ENI",
     );
+    let drops = counters(
+        registry,
+        "subeni_drops",
+        "Frames dropped: enforced kinds, and what the Pod's interface drops",
+    );
     let neighbor = counters(registry, "subeni_neighbor", "ARP and NDP messages");
     for row in rows {
         let own = labels(row);
@@ -55,10 +60,15 @@ fn sub_enis(registry: &mut Registry, rows: &[SubEniReport]) {
             let further = [("direction", CHECKED_DIRECTION), ("kind", kind)];
             add(&mismatch, extended(&own, &further), *count);
         }
-        for (direction, messages) in &row.neighbor {
-            for (kind, count) in messages {
-                let further = [("direction", direction.as_str()), ("type", kind)];
-                add(&neighbor, extended(&own, &further), *count);
+        for (family, label, counted) in [
+            (&neighbor, "type", &row.neighbor),
+            (&drops, "reason", &row.dropped),
+        ] {
+            for (direction, counts) in counted {
+                for (value, count) in counts {
+                    let further = [("direction", direction.as_str()), (label, value)];
+                    add(family, extended(&own, &further), *count);
+                }
             }
         }
     }

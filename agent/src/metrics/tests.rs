@@ -14,9 +14,8 @@ use crate::nic::{Family, PreflightReport, PreflightResult};
 use crate::writer::WriteError;
 
 /// Families of spec ipam 8, iaas 14 and dataplane 5.6, with the type. Not the agent's, and so not
-/// here: `ip_gc_*`, `total_*_counts`, `debug_ippool_*`, `debug_subnet_*` (controller),
-/// `debug_auto_pool_waited_for_available_counts` (comes with automatic pools), and
-/// `subeni_drops` (comes with the enforcing observer).
+/// here: `ip_gc_*`, `total_*_counts`, `debug_ippool_*`, `debug_subnet_*` (controller), and
+/// `debug_auto_pool_waited_for_available_counts` (comes with automatic pools).
 const FAMILIES: &[&str] = &[
     "spiderpool_ipam_allocation_counts counter",
     "spiderpool_ipam_allocation_failure_counts counter",
@@ -63,6 +62,7 @@ const FAMILIES: &[&str] = &[
     "spiderpool_subeni_rx_bytes counter",
     "spiderpool_subeni_tx_packets counter",
     "spiderpool_subeni_tx_bytes counter",
+    "spiderpool_subeni_drops counter",
     "spiderpool_subeni_mismatch counter",
     "spiderpool_subeni_neighbor counter",
     "spiderpool_subeni_unknown_vlan_packets counter",
@@ -95,7 +95,8 @@ fn report() -> ObserverReport {
         "tx_frames": 4, "tx_packets": 5, "tx_bytes": 6});
     let mut web = json!({"nic": "eth1", "vlan": 2014, "mac": "fa:16:3e:aa:00:10",
         "ipv4": "172.91.0.100", "ipv6": null, "interface": "net1", "pod_namespace": "default",
-        "pod_name": "web-0", "pool": "p1", "state": "active", "drops": 0,
+        "pod_name": "web-0", "pool": "p1", "state": "active", "drops": 9,
+        "dropped": {"rx": {"device": 9}, "tx": {"device": 0}},
         "mismatch": {"src_ip4": 12}, "neighbor": {"rx": {"arp_reply": 7}}});
     let fields = counters.as_object().unwrap().clone();
     web.as_object_mut().unwrap().extend(fields);
@@ -180,6 +181,8 @@ fn sub_enis_are_shown_with_their_pods_and_end_with_them() {
         format!("spiderpool_subeni_rx_bytes_total{{{web}}} 3"),
         format!("spiderpool_subeni_tx_packets_total{{{web}}} 5"),
         format!("spiderpool_subeni_tx_bytes_total{{{web}}} 6"),
+        format!(r#"spiderpool_subeni_drops_total{{{web},direction="rx",reason="device"}} 9"#),
+        format!(r#"spiderpool_subeni_drops_total{{{web},direction="tx",reason="device"}} 0"#),
         format!(r#"spiderpool_subeni_mismatch_total{{{web},direction="tx",kind="src_ip4"}} 12"#),
         format!(r#"spiderpool_subeni_neighbor_total{{{web},direction="rx",type="arp_reply"}} 7"#),
         r#"spiderpool_subeni_unknown_vlan_packets_total{nic="eth1",direction="rx"} 6"#.to_owned(),

@@ -14,12 +14,12 @@ use nix::errno::Errno;
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::{IfName, Mac};
 use spiderpool_netops::netns::{Netns, NetnsError};
-use spiderpool_netops::rtnl::{Link, LinkKind, Rtnl};
+use spiderpool_netops::rtnl::{Link, LinkCounters, LinkKind, Rtnl};
 use spiderpool_netops::sysctl::Sysctls;
 
 use super::sandbox::{Identity, Sandbox};
 use super::{
-    Attached, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget, check,
+    Attached, Drops, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget, check,
     create, layer3, parent, preflight, remove,
 };
 use crate::failpoint::add_step;
@@ -141,6 +141,7 @@ impl KernelNic {
     async fn attach_in(&self, sandbox: &Sandbox<'_>, spec: &NicSpec) -> Result<Attached, NicError> {
         let master = parent::find(&sandbox.host, &spec.master).await?;
         parent::require_mac(&spec.master, &master, spec.parent_mac)?;
+        parent::require_own_mac(&spec.master, &master, spec.mac)?;
         let mtu = parent::effective_mtu(&spec.master, &master, spec.mtu)?;
         let present = sandbox.link(spec.ifname.as_str()).await?;
         let reused = present.is_some();
@@ -245,6 +246,28 @@ impl KernelNic {
         evicted
     }
 
+    async fn drops_now(&self, target: &NicTarget) -> Result<Option<Drops>, NicError> {
+        let netns = match Netns::open(&target.netns) {
+            Err(error) if error.is_gone() => return Ok(None),
+            opened => opened.map_err(|error| NicError::netns(error, &target.netns))?,
+        };
+        if target.netns_id.is_some_and(|id| id != netns.id()) {
+            return Ok(None);
+        }
+        let failed = |source| NicError::Netlink {
+            doing: "reading the counters of the NIC",
+            source,
+        };
+        let pod = Rtnl::open_in(&netns).await.map_err(failed)?;
+        let counters = pod.link_counters(target.ifname.as_str()).await;
+        pod.close().await;
+        let drops = |counters: LinkCounters| Drops {
+            rx: counters.rx_dropped,
+            tx: counters.tx_dropped,
+        };
+        Ok(counters.map_err(failed)?.map(drops))
+    }
+
     async fn check_now(&self, spec: &NicSpec) -> Result<(), NicError> {
         let sandbox = Sandbox::open(&self.host, &spec.netns).await?;
         let checked = check::compare(&sandbox, spec).await;
@@ -289,6 +312,10 @@ impl NicOps for KernelNic {
 
     fn check(&self, spec: NicSpec) -> BoxFuture<'_, Result<(), NicError>> {
         async move { self.check_now(&spec).await }.boxed()
+    }
+
+    fn drops(&self, target: NicTarget) -> BoxFuture<'_, Result<Option<Drops>, NicError>> {
+        async move { self.drops_now(&target).await }.boxed()
     }
 }
 

@@ -45,6 +45,16 @@ pub enum NicError {
         /// What the NIC was built with, if it tells.
         permanent: Option<Mac>,
     },
+    /// 106: whoever published or answered it mixed the NICs up.
+    #[error(
+        "the sub-ENI shall have MAC {mac}, which master {master} has itself; its provider has to publish the sub-ENI's own"
+    )]
+    MacOfMaster {
+        /// As configured.
+        master: IfName,
+        /// Of both.
+        mac: Mac,
+    },
     /// 7: the configured MTU does not fit through the parent NIC.
     #[error(
         "mtu {mtu} is above {limit}, the MTU of master {master}; lower the one or raise the other"
@@ -214,7 +224,8 @@ impl NicError {
         match self {
             Self::MasterMissing { .. }
             | Self::MasterIsVlan { .. }
-            | Self::ParentMacMismatch { .. } => CniCode::Master,
+            | Self::ParentMacMismatch { .. }
+            | Self::MacOfMaster { .. } => CniCode::Master,
             Self::MtuAboveMaster { .. } => CniCode::Config,
             Self::NetnsMissing { .. } => CniCode::Environment,
             Self::NetnsUnusable { .. } | Self::Sysctl { .. } => CniCode::Io,

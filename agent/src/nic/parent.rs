@@ -61,6 +61,19 @@ pub(super) fn require_mac(
     }
 }
 
+/// Refuses a sub-ENI with the MAC of its parent NIC.
+pub(super) fn require_own_mac(
+    master: &IfName,
+    found: &MasterInfo,
+    mac: Mac,
+) -> Result<(), NicError> {
+    if mac == found.mac || found.permanent_mac == Some(mac) {
+        let master = master.clone();
+        return Err(NicError::MacOfMaster { master, mac });
+    }
+    Ok(())
+}
+
 /// The MTU the NIC gets: the configured one, or the parent's.
 pub(super) fn effective_mtu(
     master: &IfName,
@@ -131,6 +144,20 @@ mod tests {
             "ff:ff:ff:ff:ff:ff",
         ] {
             assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_sub_eni_has_no_mac_of_its_parent() {
+        let eth1 = "eth1".parse().unwrap();
+        for (last, fits) in [(1, false), (2, false), (3, true)] {
+            let mac = Mac::new([2, 0, 0, 0, 0, last]);
+            let judged = require_own_mac(&eth1, &info(), mac);
+            assert_eq!(judged.is_ok(), fits, "{last}");
+            if let Err(error) = judged {
+                assert_eq!(error.code(), 106);
+                assert!(error.to_string().contains(&mac.to_string()), "{error}");
+            }
         }
     }
 

@@ -40,12 +40,6 @@ impl KernelObserver {
         }
     }
 
-    /// Events from now on, with their Pods.
-    #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<Observed> {
-        self.shared.events.subscribe()
-    }
-
     /// Stops reading events. Programs and pins stay.
     pub async fn close(&self) {
         self.shared.stop.cancel();
@@ -213,6 +207,10 @@ impl ObserverOps for KernelObserver {
             }
         }
         .boxed()
+    }
+
+    fn events(&self) -> broadcast::Receiver<Observed> {
+        self.shared.events.subscribe()
     }
 
     fn detach(&self) -> BoxFuture<'_, DetachReport> {

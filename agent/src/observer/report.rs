@@ -59,6 +59,7 @@ pub(super) fn sub_eni(entry: &Entry, state: State, stats: &Stats) -> SubEniRepor
         state: state.as_str().to_owned(),
         counters: counters(&stats.rx, &stats.tx),
         drops: stats.rx_drops + stats.tx_drops,
+        dropped: BTreeMap::new(),
         mismatch: mismatch.collect(),
         neighbor: neighbor.collect(),
     }

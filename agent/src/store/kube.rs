@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use spiderpool_api::allocation::Records;
@@ -70,6 +71,23 @@ impl KubeStore {
         let written = self.pools.publish_parent_nic(pool, nic).await?;
         self.pools.put(written);
         Ok(())
+    }
+
+    /// A Warning on a pool; a failure is logged.
+    pub async fn warn_pool(&self, pool: &PoolObject, reason: &str, message: &str) {
+        self.warn(objects::reference(pool.typed()), reason, message)
+            .await;
+    }
+
+    async fn warn(&self, about: ObjectReference, reason: &str, message: &str) {
+        let object = objects::warning(about, reason, message, &self.node);
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::namespaced(self.client.clone(), namespace);
+        if let Err(error) = api.create(&PostParams::default(), &object).await {
+            let about = &object.involved_object;
+            let [kind, name] = [&about.kind, &about.name].map(Option::as_deref);
+            tracing::warn!(kind, name, reason, error = %words(error), "cannot write the event");
+        }
     }
 
     fn pod_api(&self, namespace: &str) -> Api<k8s_openapi::api::core::v1::Pod> {
@@ -297,11 +315,8 @@ impl Store for KubeStore {
 
     fn event(&self, event: PodEvent) -> BoxFuture<'_, ()> {
         async move {
-            let api = Api::namespaced(self.client.clone(), &event.pod.namespace);
-            let object = objects::pod_event(&event, &self.node);
-            if let Err(error) = api.create(&PostParams::default(), &object).await {
-                tracing::warn!(pod = %event.pod, reason = event.reason, error = %words(error), "cannot write the event");
-            }
+            let object = objects::pod_of(&event);
+            self.warn(object, event.reason, &event.message).await;
         }
         .boxed()
     }

@@ -11,8 +11,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
 use spiderpool_agent::nic::{
-    Attached, Family, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget,
-    PreflightReport, PreflightResult,
+    Attached, Drops, Family, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget,
+    OpenedTarget, PreflightReport, PreflightResult,
 };
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_netops::netns::{NetnsError, NetnsId};
@@ -33,6 +33,7 @@ struct Kernel {
     delay: Duration,
     panics: bool,
     no_vlan_links: bool,
+    drops: Drops,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -116,6 +117,11 @@ impl FakeNic {
     /// The kernel has no 8021q.
     pub(crate) fn refuse_vlan_links(&self, refused: bool) {
         self.kernel().no_vlan_links = refused;
+    }
+
+    /// What every NIC has dropped.
+    pub(crate) fn set_drops(&self, drops: Drops) {
+        self.kernel().drops = drops;
     }
 
     pub(crate) fn link(&self, path: &str, ifname: &str) -> Option<Link> {
@@ -385,6 +391,18 @@ impl NicOps for FakeNic {
                 netns: spec.netns.clone(),
                 differences: vec!["link: wanted, missing".into()],
             })
+        }
+        .boxed()
+    }
+
+    fn drops(&self, target: NicTarget) -> BoxFuture<'_, Result<Option<Drops>, NicError>> {
+        async move {
+            let kernel = self.kernel();
+            let Ok(id) = kernel.netns(&target.netns) else {
+                return Ok(None);
+            };
+            let there = kernel.links.contains_key(&(id, target.ifname.to_string()));
+            Ok(there.then_some(kernel.drops))
         }
         .boxed()
     }

@@ -19,6 +19,7 @@ mod http;
 mod identities;
 mod machines;
 mod metrics;
+mod observer;
 mod provider;
 mod provider_failures;
 mod provider_release;

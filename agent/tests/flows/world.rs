@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::fake_nic::FakeNic;
 
 pub(crate) const NODE: &str = "n1";
-pub(crate) const MASTER_MAC: &str = "fa:16:3e:00:00:01";
+pub(crate) const MASTER_MAC: &str = "fa:16:3e:30:00:01";
 
 pub(crate) struct World {
     pub(crate) store: Arc<MemoryStore>,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_agent::nic::NicError;
@@ -12,7 +13,7 @@ use spiderpool_api::endpoint::{EndpointStatus, SpiderEndpoint};
 use spiderpool_api::names;
 use spiderpool_api::value::{IfName, Mac};
 
-use crate::rig::{bench, pool, pools, wait_for};
+use crate::rig::{Bench, bench, pool, pools, wait_for};
 
 fn endpoint(uid: &str) -> SpiderEndpoint {
     let mut status = EndpointStatus {
@@ -110,25 +111,48 @@ impl HostNics for OneNic {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_parent_nic_of_a_prewarm_pool_is_published_once() {
-    let bench = bench().await;
-    let mut prewarm = pool("warm");
+/// A prewarm pool of this node on that parent, once the store has it.
+async fn prewarm(bench: &Bench, name: &str, parent: &str) {
+    let mut prewarm = pool(name);
     prewarm.spec.node_name = Some(vec!["n1".into()]);
-    prewarm
-        .annotations_mut()
-        .insert(names::IAAS_PROVIDER.into(), "x".into());
-    prewarm
-        .annotations_mut()
-        .insert(names::PARENT_NIC.into(), "eth1".into());
+    let notes = prewarm.annotations_mut();
+    notes.insert(names::IAAS_PROVIDER.into(), "x".into());
+    notes.insert(names::PARENT_NIC.into(), parent.into());
     pools(&bench.client)
         .create(&PostParams::default(), &prewarm)
         .await
         .unwrap();
     wait_for("the pool", || async {
-        bench.store.pool("warm", Freshness::Cached).await.unwrap()
+        bench.store.pool(name, Freshness::Cached).await.unwrap()
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_nic_that_is_not_there_is_told_once_on_the_pool() {
+    let bench = bench().await;
+    prewarm(&bench, "lost", "eth9").await;
+    let mut publisher = ParentNicPublisher::new(Arc::clone(&bench.store), Arc::new(OneNic), "n1");
+    publisher.publish_all().await;
+    publisher.publish_all().await;
+    let events: Api<Event> = Api::namespaced(bench.client.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let [event] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    let about = &event.involved_object;
+    let [kind, name] = [&about.kind, &about.name].map(|text| text.as_deref());
+    assert_eq!((kind, name), (Some("SpiderIPPool"), Some("lost")));
+    assert!(about.uid.is_some() && about.namespace.is_none());
+    assert_eq!(event.reason.as_deref(), Some("ParentNicNotFound"));
+    let message = event.message.as_deref().unwrap();
+    assert!(message.contains("node n1 has no NIC eth9"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_parent_nic_of_a_prewarm_pool_is_published_once() {
+    let bench = bench().await;
+    prewarm(&bench, "warm", "eth1").await;
 
     let mut publisher = ParentNicPublisher::new(Arc::clone(&bench.store), Arc::new(OneNic), "n1");
     publisher.publish_all().await;

@@ -13,7 +13,7 @@ use spiderpool_agent::clock::Jitter;
 use spiderpool_agent::flow::call::Limits;
 use spiderpool_agent::flow::error::Failure;
 use spiderpool_agent::nic::{
-    Attached, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget,
+    Attached, Drops, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget,
 };
 use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
@@ -303,5 +303,9 @@ impl NicOps for GatedNic {
 
     fn check(&self, spec: NicSpec) -> BoxFuture<'_, Result<(), NicError>> {
         self.through(false, self.inner.check(spec)).boxed()
+    }
+
+    fn drops(&self, target: NicTarget) -> BoxFuture<'_, Result<Option<Drops>, NicError>> {
+        self.through(false, self.inner.drops(target)).boxed()
     }
 }

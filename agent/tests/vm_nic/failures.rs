@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spiderpool_agent::nic::{NicError, NicOps, NicSpec, Preflight};
+use spiderpool_agent::nic::{Drops, NicError, NicOps, NicSpec, Preflight};
 use spiderpool_api::value::Mac;
 use spiderpool_netops::rtnl::VethSpec;
 
@@ -43,6 +43,27 @@ async fn a_silent_gateway_fails_closed_and_the_retry_attaches() {
     assert_eq!(pod.names().await, [""; 0]);
     rig.bind(121).await;
     rig.nic.attach(wanted).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "vm level"]
+async fn a_sub_eni_with_its_masters_mac_is_never_made() {
+    let Some(rig) = Rig::new("a_sub_eni_with_its_masters_mac_is_never_made").await else {
+        return;
+    };
+    let pod = Named::new("pod");
+    let mut wanted = bare(&pod, 120);
+    wanted.mac = wanted.parent_mac.unwrap();
+    let error = rig.nic.attach(wanted.clone()).await.unwrap_err();
+    assert_eq!(error.code(), 106);
+    assert!(error.to_string().contains("eth1"), "{error}");
+    assert_eq!(pod.names().await, [""; 0]);
+    // Nor are drops of it made up; of a NIC that is there they are read.
+    assert_eq!(rig.nic.drops(target(&wanted, &pod)).await.unwrap(), None);
+    let wanted = bare(&pod, 120);
+    rig.nic.attach(wanted.clone()).await.unwrap();
+    let drops = rig.nic.drops(target(&wanted, &pod)).await.unwrap();
+    assert_eq!(drops, Some(Drops::default()));
 }
 
 #[tokio::test]

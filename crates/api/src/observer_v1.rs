@@ -119,6 +119,10 @@ pub struct SubEniReport {
     pub counters: Counters,
     /// Frames dropped.
     pub drops: u64,
+    /// The same by direction and reason: a kind that is enforced, or `device` for what the Pod's
+    /// interface dropped. A direction is absent while its counters cannot be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, BTreeMap<String, u64>>,
     /// By kind, those above zero.
     pub mismatch: BTreeMap<String, u64>,
     /// Neighbour messages by direction and type, those above zero.

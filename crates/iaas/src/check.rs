@@ -66,6 +66,17 @@ pub enum ResponseError {
         /// Pool as requested.
         requested: String,
     },
+    /// A sub-ENI cannot have the MAC of the NIC it hangs on: the fabric and the node would take its
+    /// frames for the parent's.
+    #[error(
+        "iaas response gives the sub-ENI with address {address} the MAC of a parent NIC, {mac}"
+    )]
+    ParentMac {
+        /// As requested.
+        address: String,
+        /// As answered.
+        mac: Mac,
+    },
     /// VLAN or MAC that can't be.
     #[error(transparent)]
     Binding(#[from] BindingError),
@@ -90,6 +101,9 @@ pub fn accept(
         check_ipv6(item, request, &address)?;
         check_pools(item, request, &address)?;
         let (vlan, mac) = item.binding()?;
+        if let Some(mac) = mac.filter(|mac| wanted.iter().any(|of| of.parent_nic_mac == *mac)) {
+            return Err(ResponseError::ParentMac { address, mac });
+        }
         let bound = Bound { index, vlan, mac };
         match found.get_mut(index) {
             Some(Some(earlier)) if *earlier != bound => {
@@ -303,6 +317,8 @@ mod tests {
             (odd("vlanId", 70_000.into()), "provider answer for 10.72.0.10: VLAN id 70000 is not in 1-4094"),
             (odd("vlanId", (-1).into()), "provider answer for 10.72.0.10: VLAN id -1 is not in 1-4094"),
             (odd("vlanId", 4095.into()), "provider answer for 10.72.0.10: VLAN id 4095 is not in 1-4094"),
+            (odd("macAddress", "fa:16:3e:30:00:03".into()), "iaas response gives the sub-ENI with address 10.72.0.10 the MAC of a parent NIC, fa:16:3e:30:00:03"),
+            (odd("macAddress", "fa:16:3e:31:00:03".into()), "iaas response gives the sub-ENI with address 10.72.0.10 the MAC of a parent NIC, fa:16:3e:31:00:03"),
             (odd("macAddress", "fa:16".into()), r#"provider answer for 10.72.0.10: MAC address "fa:16" is not six hexadecimal octets such as fa:16:3e:00:00:01"#),
         ] {
             assert_eq!(judged(&items), Err(text.to_owned()));

@@ -177,3 +177,6 @@ impl Provider for Client {
         self.release_now(request, parent).boxed()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! The contract with an IaaS network provider, as its client sees it (spec iaas sections 2, 6, 10).
 //!
 //! [`config`] reads and judges the settings, [`budget`] says how long a call may take, [`check`]
-//! judges an answer (all pure); [`provider`] is the seam, [`client`] calls over HTTP. The bodies
+//! judges an answer (all pure); [`provider`] is the seam, [`client`] calls over HTTP,
+//! [`regular_file`] reads what the settings name. The bodies
 //! themselves are in `spiderpool_api::provider`. Claims, pools and retries belong to the callers.
 #![forbid(unsafe_code)]
 
@@ -16,3 +17,4 @@ pub mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod provider;
+pub mod regular_file;

@@ -24,7 +24,7 @@ mod read;
 pub use gate::NotReady;
 pub use read::PoolError;
 
-use gate::gate;
+use gate::{gate, without_parent};
 use read::{Reader, is_marked};
 
 /// Object metadata of a pool.
@@ -210,8 +210,9 @@ impl Pool {
             let text = meta.annotations.get(key)?.trim();
             (!text.is_empty()).then(|| text.to_owned())
         };
-        let metadata = (mode != Mode::Plain).then(|| gate(meta, status, &mode, decoded));
         let parent_mac = read.parent_mac(status)?;
+        let gated = (mode != Mode::Plain).then(|| gate(meta, status, &mode, decoded));
+        let metadata = gated.map(|gated| gated.map(|good| without_parent(good, parent_mac)));
         let records = Records::decode(status.allocated_ips.as_deref()).map_err(|source| {
             PoolError::Records {
                 pool: meta.name.clone(),

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Api;
+use kube::{Api, Resource};
 use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_controller::objects::endpoint::{self, Deleted};
 
 use super::{PodEvent, StoreError};
@@ -12,26 +13,44 @@ use crate::failpoint::del_step;
 /// Reporter of our events.
 const COMPONENT: &str = "spiderpool-agent";
 
-/// A Warning about a Pod.
-pub(super) fn pod_event(event: &PodEvent, node: &str) -> Event {
+/// Where events about objects without a namespace are.
+const CLUSTER_EVENTS: &str = "default";
+
+/// The Pod of an event.
+pub(super) fn pod_of(event: &PodEvent) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        namespace: Some(event.pod.namespace.clone()),
+        name: Some(event.pod.name.clone()),
+        uid: Some(event.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The pool of an event.
+pub(super) fn reference(pool: &SpiderIPPool) -> ObjectReference {
+    ObjectReference {
+        namespace: None,
+        ..pool.object_ref(&())
+    }
+}
+
+/// A Warning about an object.
+pub(super) fn warning(about: ObjectReference, reason: &str, message: &str, node: &str) -> Event {
     let now = Time(k8s_openapi::jiff::Timestamp::now());
+    let namespace = about.namespace.as_deref().unwrap_or(CLUSTER_EVENTS);
+    let name = about.name.as_deref().unwrap_or_default();
     Event {
         metadata: ObjectMeta {
-            namespace: Some(event.pod.namespace.clone()),
-            generate_name: Some(format!("{}.", event.pod.name)),
+            namespace: Some(namespace.to_owned()),
+            generate_name: Some(format!("{name}.")),
             ..ObjectMeta::default()
         },
-        involved_object: ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            namespace: Some(event.pod.namespace.clone()),
-            name: Some(event.pod.name.clone()),
-            uid: Some(event.uid.clone()),
-            ..ObjectReference::default()
-        },
+        involved_object: about,
         type_: Some("Warning".into()),
-        reason: Some(event.reason.into()),
-        message: Some(event.message.clone()),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
         source: Some(EventSource {
             component: Some(COMPONENT.into()),
             host: Some(node.into()),

@@ -1,5 +1,7 @@
 //! One request and its answer on a connection of its own. Dropping the future closes it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
@@ -11,12 +13,15 @@ use spiderpool_api::provider::TIMEOUT_HEADER;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::endpoint::Endpoint;
 use super::{MAX_BODY_LEN, MAX_ERROR_LEN, tls};
 use crate::budget::Budget;
 use crate::error::TransportError;
+
+/// Longest wait for the text of an error.
+const ERROR_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What came back.
 pub(super) struct Reply {
@@ -91,23 +96,35 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     *sent = true;
     let response = sender.send_request(request).await.map_err(broken)?;
     let status = response.status();
-    let limit = if status.is_success() {
-        MAX_BODY_LEN
+    let body = if status.is_success() {
+        let mut bytes = Vec::new();
+        let whole = read(response.into_body(), MAX_BODY_LEN, &mut bytes).await;
+        match whole.map_err(broken)? {
+            true => Body::Whole(bytes),
+            false => Body::Cut(bytes),
+        }
     } else {
-        // what does not fit into the text need not be read
-        MAX_ERROR_LEN
-    };
-    let body = match read(response.into_body(), limit).await {
-        Ok(body) => body,
-        Err(source) if status.is_success() => return Err(broken(source)),
-        // the status alone says enough
-        Err(_) => Body::Cut(Vec::new()),
+        let left = budget.at.saturating_duration_since(Instant::now());
+        read_error(response.into_body(), ERROR_PATIENCE.min(left / 2)).await
     };
     Ok(Reply { status, body })
 }
 
-async fn read(mut body: Incoming, limit: usize) -> Result<Body, hyper::Error> {
+/// As much of an error's text as comes soon: the status alone says enough, and would be lost with
+/// the call's time.
+async fn read_error(body: Incoming, patience: Duration) -> Body {
     let mut bytes = Vec::new();
+    // what does not fit into the text need not be read
+    let reading = read(body, MAX_ERROR_LEN, &mut bytes);
+    let whole = matches!(timeout(patience, reading).await, Ok(Ok(true)));
+    match whole {
+        true => Body::Whole(bytes),
+        false => Body::Cut(bytes),
+    }
+}
+
+/// Reads until the end (`true`) or the limit.
+async fn read(mut body: Incoming, limit: usize, bytes: &mut Vec<u8>) -> Result<bool, hyper::Error> {
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame?.into_data() else {
             continue;
@@ -115,8 +132,8 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Body, hyper::Error> {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > limit {
             bytes.truncate(limit);
-            return Ok(Body::Cut(bytes));
+            return Ok(false);
         }
     }
-    Ok(Body::Whole(bytes))
+    Ok(true)
 }

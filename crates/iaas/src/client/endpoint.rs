@@ -1,7 +1,6 @@
 //! Where a provider is and how its certificate is verified.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
@@ -167,14 +166,7 @@ impl Endpoint {
         let Some(path) = &self.ca_file else {
             return Ok(());
         };
-        let read: io::Result<Vec<u8>> = std::fs::read(path);
-        let roots = read
-            .map_err(|source| TransportError::CaFile {
-                path: path.clone(),
-                source,
-            })
-            .and_then(|text| tls::roots(path, &text));
-        match roots {
+        match tls::read_roots(path) {
             Ok(_) => Ok(()),
             Err(source) => Err(ClientError::Ca {
                 provider: self.to_string(),
@@ -241,5 +233,8 @@ mod tests {
         assert!(matches!(source(&endpoint), TransportError::CaFile { .. }));
         std::fs::write(&path, "").unwrap();
         assert!(matches!(source(&endpoint), TransportError::Ca { .. }));
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(source(&endpoint), TransportError::CaFile { .. }));
     }
 }

@@ -10,7 +10,6 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
-use tokio::fs;
 use tokio::io;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -19,9 +18,13 @@ use tokio_rustls::client::TlsStream;
 use super::endpoint::Endpoint;
 use crate::ca::{self, CaError};
 use crate::error::TransportError;
+use crate::regular_file;
+
+/// Longest CA bundle, bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// The certificates of a bundle as trust anchors.
-pub(super) fn roots(path: &Path, text: &[u8]) -> Result<RootCertStore, TransportError> {
+fn roots(path: &Path, text: &[u8]) -> Result<RootCertStore, TransportError> {
     let unusable = |source| TransportError::Ca {
         path: path.to_owned(),
         source,
@@ -33,6 +36,15 @@ pub(super) fn roots(path: &Path, text: &[u8]) -> Result<RootCertStore, Transport
         return Err(unusable(CaError::Empty));
     }
     Ok(roots)
+}
+
+/// Reads them. Blocks; a pipe in the file's place does not hold it up.
+pub(super) fn read_roots(path: &Path) -> Result<RootCertStore, TransportError> {
+    let text = regular_file::read(path, MAX_FILE).map_err(|source| TransportError::CaFile {
+        path: path.to_owned(),
+        source,
+    })?;
+    roots(path, &text)
 }
 
 /// Handshake over an open connection. Reads the CA file.
@@ -55,12 +67,9 @@ pub(super) async fn connect(
     let roots = match endpoint.ca_file() {
         None => None,
         Some(path) => {
-            let text = fs::read(path).await;
-            let text = text.map_err(|source| TransportError::CaFile {
-                path: path.to_owned(),
-                source,
-            })?;
-            Some(roots(path, &text)?)
+            let path = path.to_owned();
+            let read = tokio::task::spawn_blocking(move || read_roots(&path)).await;
+            Some(read.map_err(|error| failed(io::Error::other(error)))??)
         }
     };
     let config = config(roots).map_err(|error| failed(io::Error::other(error)))?;

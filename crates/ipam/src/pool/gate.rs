@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use spiderpool_api::ip_meta::{EntryState, Metadata, MetadataError};
+use spiderpool_api::ip_meta::{BadEntry, Entry, EntryState, Metadata, MetadataError};
 use spiderpool_api::ippool::IpPoolStatus;
+use spiderpool_api::value::Mac;
 
 use super::{Mode, PoolMeta};
 
@@ -59,6 +60,32 @@ pub(super) fn gate(
         Some(text) => not_ready(Some("scope_mismatch"), format!("IPPool {pool}: {text}")),
         None => Ok(metadata),
     }
+}
+
+/// The same without sub-ENIs that have the MAC of the NIC they hang on: their frames would be taken
+/// for the parent's.
+pub(super) fn without_parent(metadata: Arc<Metadata>, parent: Option<Mac>) -> Arc<Metadata> {
+    let Some(parent) = parent else {
+        return metadata;
+    };
+    let is_parents = |entry: &Entry| match &entry.state {
+        EntryState::Attached { mac, .. } => *mac == parent,
+        EntryState::Unattached { mac } => *mac == Some(parent),
+        EntryState::Reclaiming { .. } => false,
+    };
+    if !metadata.entries.values().any(is_parents) {
+        return metadata;
+    }
+    let mut metadata = Arc::unwrap_or_clone(metadata);
+    let parents = metadata
+        .entries
+        .extract_if(.., |_, entry| is_parents(entry));
+    let bad = parents.map(|(address, _)| BadEntry {
+        key: address.to_string(),
+        reason: format!("mac {parent} is that of the parent NIC"),
+    });
+    metadata.bad.extend(bad);
+    Arc::new(metadata)
 }
 
 fn scope_mismatch(mode: &Mode, metadata: &Metadata) -> Option<String> {

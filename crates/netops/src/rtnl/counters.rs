@@ -19,6 +19,10 @@ pub struct LinkCounters {
     pub tx_frames: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
+    /// Received frames dropped: no protocol took them, or there was no room.
+    pub rx_dropped: u64,
+    /// Frames dropped instead of sent.
+    pub tx_dropped: u64,
 }
 
 impl Rtnl {
@@ -50,6 +54,8 @@ impl Rtnl {
                     rx_bytes: stats.rx_bytes,
                     tx_frames: stats.tx_packets,
                     tx_bytes: stats.tx_bytes,
+                    rx_dropped: stats.rx_dropped,
+                    tx_dropped: stats.tx_dropped,
                 }),
                 _ => None,
             });

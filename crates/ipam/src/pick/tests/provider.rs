@@ -79,13 +79,14 @@ fn b18_a_skipped_entry_is_named_when_nothing_else_is_left() {
         (json!({"mac": "fa:16:3e:00:71:0a", "vlan": 70000}), "70000"),
         (json!({"mac": "01:00:5e:00:00:01", "vlan": 101}), "01:00:5e"),
         (json!({"mac": "fa:16:3e:00:71:0a"}), "without vlan"),
+        (
+            json!({"mac": "fa:16:3e:00:00:01", "vlan": 101}),
+            "that of the parent NIC",
+        ),
     ] {
-        let pool = pool(&iaas(
-            "w",
-            &["10.0.0.10"],
-            Some("n1"),
-            &json!({"10.0.0.10": bad}),
-        ));
+        let object = iaas("w", &["10.0.0.10"], Some("n1"), &json!({"10.0.0.10": bad}));
+        let parent = json!({"name": "eth1", "mac": "FA:16:3E:00:00:01"});
+        let pool = pool(&with(object, "status|parentNic", parent));
         let error = pick(&pool, None, &who("web", "eth0", "n1"), &rules(&[])).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("all IP addresses used out"), "{text}");

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::libc::O_NONBLOCK;
+use libc::O_NONBLOCK;
 
 /// The content of a regular file, or of the one a symbolic link leads to, of at most `limit` bytes.
 ///
@@ -37,6 +37,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -46,7 +47,7 @@ mod tests {
         std::fs::write(at("plain"), "12345").unwrap();
         symlink(at("plain"), at("link")).unwrap();
         symlink("/dev/zero", at("zero")).unwrap();
-        nix::unistd::mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
+        mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
         assert_eq!(read(&at("plain"), 5).unwrap(), b"12345");
         assert_eq!(read(&at("link"), 5).unwrap(), b"12345");
         for (name, limit, kind) in [

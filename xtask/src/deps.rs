@@ -17,7 +17,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "spiderpool-embedded-api",
         &["spiderpool-api", "spiderpool-ipam"],
     ),
-    ("provider-sim", &["spiderpool-api", "spiderpool-netops"]),
+    (
+        "provider-sim",
+        &["spiderpool-api", "spiderpool-iaas", "spiderpool-netops"],
+    ),
     (
         "spiderpool-agent",
         &[

@@ -55,7 +55,7 @@ impl Service {
             let Some(work) = self.with(|world| world.work(&name)) else {
                 continue;
             };
-            let width = self.with(|world| world.settings.prewarm_concurrency.max(1));
+            let width = self.with(|world| world.settings.prewarm_concurrency);
             let made = work
                 .missing
                 .into_iter()

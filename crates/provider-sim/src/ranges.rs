@@ -67,7 +67,8 @@ impl Ranges {
     }
 }
 
-fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
+/// First and last address of an item; `None`: it is none.
+pub(crate) fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let (from, to): (IpAddr, IpAddr) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
     (from.is_ipv6() == to.is_ipv6() && from <= to).then_some((from, to))

@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::tls::Tls;
-use crate::topology::Topology;
+use crate::topology::{self, Topology};
 
 /// What `serve` is told.
 #[derive(Debug, Clone, clap::Args)]
@@ -227,8 +227,12 @@ fn read_settings(path: Option<&Path>) -> anyhow::Result<Settings> {
     let Some(path) = path else {
         return Ok(Settings::default());
     };
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read settings {}", path.display()))?;
-    serde_saphyr::from_str(&text)
-        .with_context(|| format!("settings {} are not valid", path.display()))
+    let shown = path.display();
+    let text =
+        topology::read_text(path).with_context(|| format!("cannot read settings {shown}"))?;
+    let settings: Settings =
+        serde_saphyr::from_str(&text).with_context(|| format!("settings {shown} are not valid"))?;
+    let checked = settings.check();
+    checked.with_context(|| format!("settings {shown} cannot be used"))?;
+    Ok(settings)
 }

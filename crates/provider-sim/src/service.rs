@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use spiderpool_iaas::regular_file;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{error, info};
@@ -27,6 +28,9 @@ use crate::publisher::Publisher;
 use crate::records::Records;
 use crate::settings::Settings;
 use crate::topology::{Binding, BindingState, Topology};
+
+/// Longest state file, bytes: 100,000 sub-ENIs.
+const MAX_STATE: u64 = 64 << 20;
 
 /// The provider cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -299,7 +303,7 @@ fn read_state(path: Option<&PathBuf>) -> Result<Option<Saved>, ServiceError> {
         return Ok(None);
     };
     let path_of = || path.clone();
-    match fs::read(path) {
+    match regular_file::read(path, MAX_STATE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ServiceError::Read {
             path: path_of(),

@@ -37,6 +37,24 @@ pub struct Settings {
     pub seed: u64,
 }
 
+/// Settings under which no call could succeed. Names the key.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SettingsError {
+    /// Too small, or no number.
+    #[error("{key} is {value}; it must be {wanted}")]
+    Value {
+        /// As in the file.
+        key: &'static str,
+        /// As given.
+        value: f64,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// Nothing would ever be done.
+    #[error("{0} is 0; nothing would ever be done")]
+    Zero(&'static str),
+}
+
 /// Mean times, milliseconds, each ±20 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -95,6 +113,31 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether a provider can work with them.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first that is impossible.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let Rate { qps, burst } = self.rate;
+        let wanted = "a number of calls a second above 0";
+        if !(qps.is_finite() && qps > 0.0) {
+            let (key, value) = ("rate.qps", qps);
+            return Err(SettingsError::Value { key, value, wanted });
+        }
+        let wanted = "a number of calls, 1 at least";
+        if !(burst.is_finite() && burst >= 1.0) {
+            let (key, value) = ("rate.burst", burst);
+            return Err(SettingsError::Value { key, value, wanted });
+        }
+        if self.prewarm_concurrency == 0 {
+            return Err(SettingsError::Zero("prewarmConcurrency"));
+        }
+        if self.transaction_timeout_ms == 0 {
+            return Err(SettingsError::Zero("transactionTimeoutMs"));
+        }
+        Ok(())
+    }
+
     /// The longest a call may wait for a token.
     #[must_use]
     pub const fn queue_timeout(&self) -> Duration {
@@ -118,5 +161,48 @@ impl Latency {
             Operation::Detach => self.detach_ms,
             Operation::Delete => self.delete_ms,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_numbers_are_refused_by_name() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        for (yaml, text) in [
+            (
+                "rate: {qps: 0, burst: 1}",
+                "rate.qps is 0; it must be a number of calls a second above 0",
+            ),
+            (
+                "rate: {qps: -1, burst: 1}",
+                "rate.qps is -1; it must be a number of calls a second above 0",
+            ),
+            (
+                "rate: {qps: .nan, burst: 1}",
+                "rate.qps is NaN; it must be a number of calls a second above 0",
+            ),
+            (
+                "rate: {qps: .inf, burst: 1}",
+                "rate.qps is inf; it must be a number of calls a second above 0",
+            ),
+            (
+                "rate: {qps: 2, burst: 0.5}",
+                "rate.burst is 0.5; it must be a number of calls, 1 at least",
+            ),
+            (
+                "prewarmConcurrency: 0",
+                "prewarmConcurrency is 0; nothing would ever be done",
+            ),
+            (
+                "transactionTimeoutMs: 0",
+                "transactionTimeoutMs is 0; nothing would ever be done",
+            ),
+        ] {
+            let settings: Settings = serde_saphyr::from_str(yaml).unwrap();
+            assert_eq!(settings.check().unwrap_err().to_string(), text);
+        }
     }
 }

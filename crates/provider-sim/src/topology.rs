@@ -1,9 +1,10 @@
 //! What the cloud consists of: nodes with parent NICs, subnets with gateways, bindings.
 //!
-//! Owns the file format (`--topology`, YAML) and nothing at run time. Whether the parts fit
-//! together is checked where they are put to use: [`crate::fabric::table::Table::build`].
+//! Owns the file format (`--topology`, YAML) and nothing at run time. A file whose parts do not fit
+//! together is refused ([`check`]), whether frames are moved or not.
 
-use std::fs;
+mod check;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,12 @@ use std::path::{Path, PathBuf};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{IfName, Mac, VlanId};
+use spiderpool_iaas::regular_file;
+
+pub use check::UnfitError;
+
+/// Longest topology or settings, bytes.
+const MAX_FILE: u64 = 16 << 20;
 
 /// Measured answer time of a cloud gateway to ARP, milliseconds.
 pub const DEFAULT_ANSWER_DELAY_MS: u64 = 48;
@@ -27,6 +34,14 @@ pub enum TopologyError {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
+    },
+    /// Its parts contradict each other.
+    #[error("topology {} does not fit together", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// The first contradiction.
+        source: UnfitError,
     },
     /// Not the format described here.
     #[error("topology {} is not valid", path.display())]
@@ -176,15 +191,28 @@ impl Topology {
     /// # Errors
     /// [`TopologyError`]; an unknown key is one.
     pub fn read(path: &Path) -> Result<Self, TopologyError> {
-        let text = fs::read_to_string(path).map_err(|source| TopologyError::Read {
-            path: path.to_owned(),
+        let path_of = || path.to_owned();
+        let text = read_text(path).map_err(|source| TopologyError::Read {
+            path: path_of(),
             source,
         })?;
-        serde_saphyr::from_str(&text).map_err(|error| TopologyError::Parse {
-            path: path.to_owned(),
-            source: Box::new(error),
-        })
+        let topology: Self =
+            serde_saphyr::from_str(&text).map_err(|error| TopologyError::Parse {
+                path: path_of(),
+                source: Box::new(error),
+            })?;
+        topology.check().map_err(|source| TopologyError::Unfit {
+            path: path_of(),
+            source,
+        })?;
+        Ok(topology)
     }
+}
+
+/// The text of a file that a person writes. Blocks, but not for a pipe.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let text = regular_file::read(path, MAX_FILE)?;
+    String::from_utf8(text).map_err(io::Error::other)
 }
 
 const fn default_answer_delay_ms() -> u64 {
@@ -202,6 +230,7 @@ const fn default_allow_link_local() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const FILE: &str = r#"
 parents:
@@ -251,5 +280,17 @@ bindings:
             assert!(matches!(error, TopologyError::Parse { .. }), "{to}");
             assert!(error.to_string().contains("t.yaml"), "{error}");
         }
+        fs::write(
+            &path,
+            FILE.replace("vlan: 100, mac", "vlan: 100, ipv4: 10.0.0.1, mac")
+                .replace("ipv4: 172.16.0.10, ", ""),
+        )
+        .unwrap();
+        let error = Topology::read(&path).unwrap_err();
+        assert!(matches!(error, TopologyError::Unfit { .. }), "{error}");
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = Topology::read(&path).unwrap_err();
+        assert!(matches!(error, TopologyError::Read { .. }), "{error}");
     }
 }

@@ -58,6 +58,38 @@ async fn the_cloud_outlives_the_process() {
     assert!(text.contains("state.json"), "{text}");
 }
 
+#[tokio::test]
+async fn what_no_cloud_can_be_keeps_the_process_from_starting() {
+    let refused = async |arguments: &ServeArguments| {
+        let started = tokio::time::timeout(Duration::from_secs(10), Serving::start(arguments));
+        let error = started.await.expect("it waits for something").unwrap_err();
+        format!("{error:#}")
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    // without a fabric too
+    let nowhere = TOPOLOGY.replace("node: n1}", "node: n9}");
+    let arguments = arguments(&dir, &nowhere);
+    let text = refused(&arguments).await;
+    assert!(text.contains("t.yaml") && text.contains("n9"), "{text}");
+    fs::write(at("t.yaml"), TOPOLOGY).unwrap();
+    fs::write(at("s.yaml"), "rate: {qps: 0, burst: 1}").unwrap();
+    let text = refused(&arguments).await;
+    assert!(
+        text.contains("s.yaml") && text.contains("rate.qps"),
+        "{text}"
+    );
+    fs::write(at("s.yaml"), "{}").unwrap();
+    nix::unistd::mkfifo(&at("state.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let text = refused(&arguments).await;
+    assert!(text.contains("it is not a regular file"), "{text}");
+    fs::remove_file(at("state.json")).unwrap();
+    let huge = fs::File::create(at("state.json")).unwrap();
+    huge.set_len(1 << 30).unwrap();
+    let text = refused(&arguments).await;
+    assert!(text.contains("it is larger than"), "{text}");
+}
+
 /// `refuse`: nobody listens, with and without TLS, and then somebody does again.
 #[tokio::test]
 async fn a_door_that_is_shut_refuses_connections_until_it_is_opened() {

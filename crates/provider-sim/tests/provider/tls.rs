@@ -57,5 +57,9 @@ async fn the_certificate_is_verified_by_the_ca_of_now() {
         text.starts_with("iaas allocate API call failed: cannot read CA file"),
         "{text}"
     );
+    // a pipe that nobody writes to, in the file's place
+    nix::unistd::mkfifo(&ca, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let text = chain(&client.allocate(&wanted, None).await.unwrap_err());
+    assert!(text.contains("it is not a regular file"), "{text}");
     server.abort();
 }

@@ -1,6 +1,6 @@
 //! `spiderpool-agent`: command line, log, signals. Everything else is the library's.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,10 +11,8 @@ use spiderpool_agent::config::{Cli, Mode};
 use spiderpool_agent::failpoint;
 use spiderpool_agent::flow::error::full;
 use spiderpool_agent::standalone;
-use tokio::signal::unix::{SignalKind, signal};
+use spiderpool_controller::process::{start_log, stop_on_signals};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 /// Threads that run tasks, and threads for short work that blocks, at most, whatever the machine has:
 /// each keeps memory of its own, and what a node's Pods ask for is far below what so many can do.
@@ -47,7 +45,7 @@ fn run(cli: &Cli, settled: io::Result<()>) -> anyhow::Result<()> {
         Mode::Standalone(args) => &args.node,
         Mode::Daemon(args) => &args.node,
     };
-    start_log(&node.log_level)?;
+    start_log(&node.log_level).context("--log-level")?;
     if let Err(error) = settled {
         tracing::warn!(%error, "the allocator keeps its usual settings and more memory");
     }
@@ -62,51 +60,10 @@ fn run(cli: &Cli, settled: io::Result<()>) -> anyhow::Result<()> {
         .context("cannot start the runtime")?;
     runtime.block_on(async {
         let stop = CancellationToken::new();
-        stop_on_signals(stop.clone())?;
+        stop_on_signals(stop.clone()).context("cannot listen for signals")?;
         match &cli.mode {
             Mode::Standalone(args) => standalone::run_standalone(args, stop).await,
             Mode::Daemon(args) => standalone::run_daemon(args, stop).await,
         }
     })
-}
-
-/// The client logs each failed request, every retry of every watch with it; whoever made the
-/// request says it once, with the object. A directive of the user's wins.
-const QUIET: &str = "kube_client=off";
-
-/// JSON lines for machines, plain ones for a person at a terminal; always on stderr.
-fn start_log(level: &str) -> anyhow::Result<()> {
-    // A bare word that is no level would be taken for a module and silence everything else.
-    for word in level.split(',').filter(|part| !part.contains('=')) {
-        word.trim().parse::<LevelFilter>().with_context(|| {
-            format!("--log-level: {word:?} is none of off, error, warn, info, debug, trace")
-        })?;
-    }
-    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
-        .with_context(|| format!("--log-level {level:?} is no level and no filter"))?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() {
-        log.init();
-    } else {
-        log.json().flatten_event(true).init();
-    }
-    Ok(())
-}
-
-/// The first SIGTERM or SIGINT lets calls under way finish; the process ends after them.
-fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
-    let listen = |kind| signal(kind).context("cannot listen for signals");
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping; calls under way are finished first");
-        stop.cancel();
-    });
-    Ok(())
 }

@@ -1,7 +1,17 @@
 //! A controller from start to end. Wiring alone.
 
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::full;
+use crate::client::bounded;
+use crate::conf_file::Conf;
+use crate::config::{DaemonArgs, Env, Settings, version};
+use crate::connect::connect;
+use crate::election::Candidate;
+use crate::listeners::Listeners;
 use crate::reconcile::ippool;
-use crate::tasks::{Context, Tasks};
+use crate::tasks::{Context, Ends, Group, Tasks};
 
 /// Everything that a controller does. Each task has one line here.
 #[must_use]
@@ -10,4 +20,71 @@ pub fn tasks() -> Tasks {
         ippool::run(context.client, stop).await;
         Ok(())
     })
+}
+
+/// Runs a replica until `stop`.
+///
+/// # Errors
+/// What keeps it from starting or from going on.
+pub async fn run_daemon(
+    args: &DaemonArgs,
+    env: Env,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let conf = Conf::read(&args.config_path)?;
+    let provider = conf.provider()?;
+    let tls = args.tls_files()?;
+    let settings = Settings { env, conf, tls };
+    let client = connect(args.kubeconfig.as_deref()).await?;
+    let context = Context {
+        provider,
+        ..Context::new(bounded(client), settings)
+    };
+    let listeners = Listeners::open(&context.settings.env).await?;
+    let env = &context.settings.env;
+    tracing::info!(
+        identity = env.pod_name,
+        namespace = env.namespace,
+        version = version(),
+        "controller is starting"
+    );
+    let serving = stop.child_token();
+    let probes = tokio::spawn(listeners.serve(context.clone(), serving.clone()));
+    let result = run_all(&tasks(), &context, stop).await;
+    // Probes are answered until everything else has ended.
+    serving.cancel();
+    probes.await.context("health and metrics failed")?;
+    result
+}
+
+/// Both groups; when one cannot go on, neither does.
+async fn run_all(tasks: &Tasks, context: &Context, stop: CancellationToken) -> anyhow::Result<()> {
+    let ends = Ends {
+        stop: stop.child_token(),
+        lost: CancellationToken::new(),
+    };
+    let ended = |result| {
+        if let Err(error) = &result {
+            tracing::error!("{}", full(error));
+        }
+        ends.stop.cancel();
+        result
+    };
+    let replica = async { ended(tasks.run(Group::Replica, context, &ends).await) };
+    let candidate = Candidate::new(context);
+    let leader = async { ended(candidate.run(tasks, context, ends.stop.clone()).await) };
+    let (replica, leader) = tokio::join!(replica, leader);
+    Ok(replica.and(leader)?)
+}
+
+/// What the leader of a cluster does, without an election: for a node that is its whole cluster.
+///
+/// # Errors
+/// As [`Tasks::run`].
+pub async fn run_alone(context: Context, stop: CancellationToken) -> anyhow::Result<()> {
+    let ends = Ends {
+        stop,
+        lost: CancellationToken::new(),
+    };
+    Ok(tasks().run(Group::Leader, &context, &ends).await?)
 }

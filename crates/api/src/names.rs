@@ -26,6 +26,8 @@ pub const PAIR_POOL: &str = "ipam.spidernet.io/pair-pool";
 pub const IPPOOL_CIDR: &str = "ipam.spidernet.io/ippool-cidr";
 /// Subnet label: its CIDR with `.`, `:`, `/` turned into `-`.
 pub const SUBNET_CIDR: &str = "ipam.spidernet.io/subnet-cidr";
+/// Pool label: the subnet that owns it.
+pub const OWNER_SPIDER_SUBNET: &str = "ipam.spidernet.io/owner-spider-subnet";
 /// Pod annotation: one pool choice for the NIC being added.
 pub const POD_IPPOOL: &str = "ipam.spidernet.io/ippool";
 /// Pod annotation: pool choices for all NICs.
@@ -48,6 +50,21 @@ pub const NAMESPACE_IPV6_POOLS: &str = "ipam.spidernet.io/default-ipv6-ippool";
 pub const POD_NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Pod annotation of Multus: the network of `eth0`.
 pub const POD_DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+/// What people take for [`POD_DEFAULT_NETWORK`].
+pub const POD_DEFAULT_NETWORK_MISTAKEN: &str = "k8s.v1.cni.cncf.io/default-network";
+/// Annotation of Pods, namespaces and SpiderMultusConfigs, and label of the last: a group of RDMA
+/// networks.
+pub const RDMA_RESOURCE_INJECT: &str = "cni.spidernet.io/rdma-resource-inject";
+/// The same for a group of any networks.
+pub const NETWORK_RESOURCE_INJECT: &str = "cni.spidernet.io/network-resource-inject";
+/// SpiderMultusConfig annotation: name of its NetworkAttachmentDefinition.
+pub const MULTUS_CR_NAME: &str = "multus.spidernet.io/cr-name";
+/// SpiderMultusConfig annotation: CNI version of the configuration.
+pub const MULTUS_CNI_VERSION: &str = "multus.spidernet.io/cni-version";
+/// SpiderMultusConfig annotation: name inside the configuration.
+pub const CNI_CONFIG_NAME: &str = "cni.spidernet.io/cniconfig-name";
+/// Resource of sub-ENIs under a provider of generation 1.
+pub const RESOURCE_SUB_ENI: &str = "spidernet.io/sub-eni";
 /// Annotation of a `virt-launcher` Pod that is the target of a live migration.
 pub const KUBEVIRT_MIGRATION_JOB: &str = "kubevirt.io/migrationJobName";
 /// Prefix of the keys by which an automatic pool's `podAffinity` names its application.

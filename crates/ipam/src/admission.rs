@@ -1,39 +1,71 @@
-//! Admission of SpiderIPPool and SpiderReservedIP on raw objects (spec api 3.1, 3.2, 3.4, iaas
-//! 3.3): what is filled in and what is refused. Serves webhooks and the embedded API alike; never
-//! panics, whatever the JSON.
+//! Admission of our kinds and of Pods on raw objects (spec api 3, iaas 3.3): what is filled in and
+//! what is refused. Serves webhooks and the embedded API alike; never panics, whatever the JSON.
 
 use std::fmt;
 
 use serde_json::Value;
 
+mod coordinator;
 mod iaas;
+mod miscased;
+mod multus_config;
 mod mutation;
+mod network;
 mod object;
 mod pair;
+pub mod pod;
 mod pool;
 mod reserved;
 mod rules;
+mod section;
 mod selector;
+mod subnet;
+pub mod view;
 
 pub use mutation::mutate;
+pub use network::attachment_name;
+pub use view::World;
 
 /// Kinds with rules here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `SpiderIPPool`.
     IpPool,
+    /// `SpiderSubnet`.
+    Subnet,
     /// `SpiderReservedIP`.
     ReservedIp,
+    /// `SpiderCoordinator`.
+    Coordinator,
+    /// `SpiderMultusConfig`.
+    MultusConfig,
 }
 
 impl Kind {
+    /// All.
+    pub const ALL: [Self; 5] = [
+        Self::IpPool,
+        Self::Subnet,
+        Self::ReservedIp,
+        Self::Coordinator,
+        Self::MultusConfig,
+    ];
+
     /// From `kind` of an object.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "SpiderIPPool" => Some(Self::IpPool),
-            "SpiderReservedIP" => Some(Self::ReservedIp),
-            _ => None,
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// `kind` of the objects.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IpPool => "SpiderIPPool",
+            Self::Subnet => "SpiderSubnet",
+            Self::ReservedIp => "SpiderReservedIP",
+            Self::Coordinator => "SpiderCoordinator",
+            Self::MultusConfig => "SpiderMultusConfig",
         }
     }
 }
@@ -56,8 +88,12 @@ pub struct Settings {
     pub enable_ipv4: bool,
     /// IPv6 is in use.
     pub enable_ipv6: bool,
-    /// Refuse to delete pools with records (`enableValidatingResourcesDeletedWebhook`).
+    /// Refuse to delete pools and subnets in use (`enableValidatingResourcesDeletedWebhook`).
     pub protect_deletion: bool,
+    /// Pools belong to the subnet of their network (`enableSpiderSubnet`).
+    pub spider_subnet: bool,
+    /// The provider is one of contract version 1 (`iaasNetworkProvider.serverUrl`).
+    pub generation_1: bool,
 }
 
 impl Default for Settings {
@@ -66,6 +102,8 @@ impl Default for Settings {
             enable_ipv4: true,
             enable_ipv6: true,
             protect_deletion: true,
+            spider_subnet: true,
+            generation_1: false,
         }
     }
 }
@@ -177,8 +215,21 @@ fn join(errors: &[FieldError]) -> String {
     texts.join("; ")
 }
 
-/// Judges a request. `new` is absent on delete, `old` on create; `existing` are all stored objects
-/// of the kind, the one under review may be among them.
+/// One error ends the verdict.
+fn stop(error: FieldError) -> Refusal {
+    Refusal::Invalid(vec![error])
+}
+
+/// Errors of several rules.
+fn collected(errors: Vec<FieldError>) -> Result<(), Refusal> {
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Invalid(errors))
+    }
+}
+
+/// Judges a request. `new` is absent on delete, `old` on create.
 ///
 /// # Errors
 /// [`Refusal`] with all that is wrong, as far as the order of rules allows.
@@ -187,20 +238,27 @@ pub fn validate(
     kind: Kind,
     new: Option<&Value>,
     old: Option<&Value>,
-    existing: &[&Value],
+    world: &World,
     settings: &Settings,
 ) -> Result<(), Refusal> {
     match (kind, op, new, old) {
-        (Kind::IpPool, Op::Create, Some(new), _) => pool::create(new, existing, settings),
-        (Kind::IpPool, Op::Update, Some(new), Some(old)) => {
-            pool::update(new, old, existing, settings)
-        }
+        (Kind::IpPool, Op::Create, Some(new), _) => pool::create(new, world, settings),
+        (Kind::IpPool, Op::Update, Some(new), Some(old)) => pool::update(new, old, world, settings),
         (Kind::IpPool, Op::Delete, _, Some(old)) => pool::delete(old, settings),
+        (Kind::Subnet, Op::Create, Some(new), _) => subnet::create(new, world, settings),
+        (Kind::Subnet, Op::Update, Some(new), Some(old)) => subnet::update(new, old, settings),
+        (Kind::Subnet, Op::Delete, _, Some(old)) => subnet::delete(old, settings),
         (Kind::ReservedIp, Op::Create, Some(new), _) => reserved::create(new, settings),
         (Kind::ReservedIp, Op::Update, Some(new), Some(old)) => {
             reserved::update(new, old, settings)
         }
-        // Nothing to judge: deletions of reservations, and requests without their object.
+        (Kind::Coordinator, Op::Create, Some(new), _) => coordinator::create(new),
+        (Kind::Coordinator, Op::Update, Some(new), Some(old)) => coordinator::update(new, old),
+        (Kind::MultusConfig, Op::Create, Some(new), _) => network::create(new, world, settings),
+        (Kind::MultusConfig, Op::Update, Some(new), Some(old)) => {
+            network::update(new, old, world, settings)
+        }
+        // Nothing to judge: other deletions, and requests without their object.
         _ => Ok(()),
     }
 }

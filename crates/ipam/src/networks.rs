@@ -83,6 +83,18 @@ pub fn of_nic(
         .find(|network| network.interface == nic))
 }
 
+/// Networks of an annotation that is not yet a Pod's.
+///
+/// # Errors
+/// [`AnnotationError`] names the annotation and the item.
+pub fn of_annotation(
+    key: &'static str,
+    text: &str,
+    namespace: &str,
+) -> Result<Vec<Network>, AnnotationError> {
+    parse(key, text, namespace)
+}
+
 fn parse(key: &'static str, text: &str, namespace: &str) -> Result<Vec<Network>, AnnotationError> {
     let items: Vec<(String, Item)> = if text.trim_start().starts_with(['[', '{', '"']) {
         json_objects(key, text)?

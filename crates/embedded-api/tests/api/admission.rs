@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
-use serde_json::json;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_embedded_api::{HistoryLimits, IpamAdmission};
 
@@ -87,4 +88,58 @@ async fn rules_between_objects_do_not_race() {
             .len(),
         1
     );
+}
+
+/// What a creation of object `x` comes to: its spec as stored, or the refusal.
+async fn creation(client: &Client, kind: &str, spec: Value) -> String {
+    let object: DynamicObject = from(json!({"apiVersion": "spiderpool.spidernet.io/v2beta1",
+        "kind": kind, "metadata": {"name": "x"}, "spec": spec}));
+    let of = GroupVersionKind::gvk("spiderpool.spidernet.io", "v2beta1", kind);
+    let resource = ApiResource::from_gvk(&of);
+    let api: Api<DynamicObject> = if kind == "SpiderMultusConfig" {
+        Api::namespaced_with(client.clone(), "default", &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    };
+    match api.create(&PostParams::default(), &object).await {
+        Ok(made) => made.data["spec"].to_string(),
+        Err(kube::Error::Api(status)) => format!("{} {}", status.code, status.message),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_has_its_rules() {
+    let rig = ruled();
+    for (kind, spec, want) in [
+        ("SpiderSubnet", json!({"subnet": "10.7.0.0/33"}), "422"),
+        (
+            "SpiderSubnet",
+            json!({"subnet": "10.7.0.0/24"}),
+            "\"ipVersion\":4",
+        ),
+        (
+            "SpiderCoordinator",
+            json!({}),
+            "spec.podCIDRType: Required value",
+        ),
+        (
+            "SpiderCoordinator",
+            json!({"podCidrType": "none"}),
+            "\"vethMTU\":1500",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan"}),
+            "spec.macvlan: Required value",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "custom", "disableIpam": null}),
+            "\"customCNI\":\"\"",
+        ),
+    ] {
+        let said = creation(&rig.client, kind, spec.clone()).await;
+        assert!(said.contains(want), "{kind} {spec}: {said}");
+    }
 }

@@ -2,13 +2,14 @@
 
 use spiderpool_api::names;
 
-use super::object::{PoolView, annotation_field, is_label_value};
+use super::object::{annotation_field, is_label_value};
+use super::view::PoolView;
 use super::{FieldError, FieldErrorKind};
 
 const NODE_NAME: &str = "spec.nodeName";
 
 /// W2-W4 and the mark's value: the shape of one pool.
-pub(super) fn shape(pool: &PoolView<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn shape(pool: &PoolView, errors: &mut Vec<FieldError>) {
     parent_nic(pool, errors);
     let Some(vendor) = pool.annotation(names::IAAS_PROVIDER) else {
         return;
@@ -30,7 +31,7 @@ pub(super) fn shape(pool: &PoolView<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn parent_nic(pool: &PoolView<'_>, errors: &mut Vec<FieldError>) {
+fn parent_nic(pool: &PoolView, errors: &mut Vec<FieldError>) {
     let field = annotation_field(names::PARENT_NIC);
     match pool.annotation(names::PARENT_NIC) {
         Some(text) => {
@@ -60,7 +61,12 @@ fn parent_nic(pool: &PoolView<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// W1 and W11: the mode is fixed, and a pool in use stays on its node.
-pub(super) fn node_change(new: &PoolView<'_>, old: &PoolView<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn node_change(
+    new: &PoolView,
+    old: &PoolView,
+    allocated: i64,
+    errors: &mut Vec<FieldError>,
+) {
     if !old.is_marked() {
         return;
     }
@@ -70,7 +76,7 @@ pub(super) fn node_change(new: &PoolView<'_>, old: &PoolView<'_>, errors: &mut V
             NODE_NAME,
             "cannot add or remove 'spec.nodeName' on an IaaS pool",
         ));
-    } else if before != after && old.allocated() > 0 {
+    } else if before != after && allocated > 0 {
         let message = format!(
             "cannot move IPPool {} from node {} to {}: it has allocated IPs",
             new.name,
@@ -82,8 +88,13 @@ pub(super) fn node_change(new: &PoolView<'_>, old: &PoolView<'_>, errors: &mut V
 }
 
 /// W5: marks of a pool in use are neither removed nor changed; adding is fine.
-pub(super) fn marks_in_use(new: &PoolView<'_>, old: &PoolView<'_>, errors: &mut Vec<FieldError>) {
-    if old.allocated() <= 0 {
+pub(super) fn marks_in_use(
+    new: &PoolView,
+    old: &PoolView,
+    allocated: i64,
+    errors: &mut Vec<FieldError>,
+) {
+    if allocated <= 0 {
         return;
     }
     for key in [names::IAAS_PROVIDER, names::PARENT_NIC] {

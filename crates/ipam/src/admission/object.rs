@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use spiderpool_api::ippool::{IpPoolStatus, SpiderIPPoolSpec};
 use spiderpool_api::names;
 
 use super::FieldError;
@@ -73,64 +72,49 @@ pub(super) fn is_label_value(value: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A pool under review.
-pub(super) struct PoolView<'a> {
-    pub(super) object: &'a Value,
-    pub(super) name: &'a str,
-    pub(super) spec: SpiderIPPoolSpec,
+/// `metadata.labels` or `metadata.annotations`, what is no text left out.
+pub(super) fn texts(object: &Value, key: &str) -> BTreeMap<String, String> {
+    let map = object
+        .get("metadata")
+        .and_then(|metadata| metadata.get(key));
+    let entries = map.and_then(Value::as_object).into_iter().flatten();
+    entries
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
-impl<'a> PoolView<'a> {
-    pub(super) fn read(object: &'a Value) -> Result<Self, FieldError> {
-        Ok(Self {
-            object,
-            name: name(object),
-            spec: spec(object)?,
-        })
-    }
+/// A number of the status.
+fn status_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.get("status").and_then(|status| status.get(key))
+}
 
-    /// Stored pools that can be read, without the one of that name.
-    pub(super) fn others(existing: &'a [&'a Value], name: &str) -> Vec<Self> {
-        existing
-            .iter()
-            .filter_map(|object| Self::read(object).ok())
-            .filter(|pool| pool.name != name)
-            .collect()
-    }
+/// `status.allocatedIPs` of a pool.
+pub(super) fn records_text(pool: &Value) -> Option<&str> {
+    status_field(pool, "allocatedIPs").and_then(Value::as_str)
+}
 
-    pub(super) fn annotation(&self, key: &str) -> Option<&'a str> {
-        annotation(self.object, key)
-    }
+/// `status.allocatedIPCount` of a pool or subnet.
+pub(super) fn allocated_count(object: &Value) -> i64 {
+    let count = status_field(object, "allocatedIPCount");
+    count.and_then(Value::as_i64).unwrap_or(0)
+}
 
-    /// Carries the provider's mark; the value is opaque.
-    pub(super) fn is_marked(&self) -> bool {
-        self.annotation(names::IAAS_PROVIDER).is_some()
-    }
+/// Records of a pool by count, or by content where the count lags behind.
+pub(super) fn allocated(pool: &Value) -> i64 {
+    let listed = records_text(pool)
+        .and_then(|text| serde_json::from_str::<BTreeMap<String, Value>>(text).ok())
+        .map_or(0, |map| i64::try_from(map.len()).unwrap_or(i64::MAX));
+    allocated_count(pool).max(listed)
+}
 
-    /// Name of the pool it is paired with.
-    pub(super) fn pair(&self) -> Option<&'a str> {
-        self.annotation(names::PAIR_POOL)
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
+/// What a terminating object still allows: taking off our finalizer, or another one and nothing
+/// else. Whoever holds a finalizer must be able to let go, or the object never goes.
+pub(super) fn may_still_change(new: &Value, old: &Value) -> bool {
+    let (before, after) = (finalizers(old), finalizers(new));
+    if !after.contains(&names::FINALIZER) {
+        return true;
     }
-
-    pub(super) fn nodes(&self) -> &[String] {
-        self.spec.node_name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn status(&self) -> IpPoolStatus {
-        let status = self.object.get("status").cloned().unwrap_or_default();
-        serde_json::from_value(status).unwrap_or_default()
-    }
-
-    /// Records by count, or by content where the count lags behind.
-    pub(super) fn allocated(&self) -> i64 {
-        let raw = |key: &str| self.object.get("status").and_then(|status| status.get(key));
-        let counted = raw("allocatedIPCount").and_then(Value::as_i64).unwrap_or(0);
-        let listed = raw("allocatedIPs")
-            .and_then(Value::as_str)
-            .and_then(|text| serde_json::from_str::<BTreeMap<String, Value>>(text).ok())
-            .map_or(0, |map| i64::try_from(map.len()).unwrap_or(i64::MAX));
-        counted.max(listed)
-    }
+    let same = |key: &str| texts(new, key) == texts(old, key);
+    let fewer = after.len() < before.len() && after.iter().all(|name| before.contains(name));
+    fewer && new.get("spec") == old.get("spec") && same("labels") && same("annotations")
 }

@@ -2,25 +2,27 @@
 //! then hold when the naming pool is next changed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 use spiderpool_api::names;
 
 use super::FieldError;
-use super::object::{PoolView, annotation_field};
-use super::rules::usable;
+use super::object::annotation_field;
+use super::view::PoolView;
 use crate::range::Family;
+use crate::range_set::RangeSet;
 
 pub(super) fn check(
-    pool: &PoolView<'_>,
+    pool: &PoolView,
     family: Family,
-    others: &[PoolView<'_>],
+    others: &[Arc<PoolView>],
     errors: &mut Vec<FieldError>,
 ) {
     let field = annotation_field(names::PAIR_POOL);
     let naming = others
         .iter()
-        .filter(|other| other.pair() == Some(pool.name));
+        .filter(|other| other.pair() == Some(pool.name.as_str()));
     let Some(named) = pool.pair() else {
         naming.for_each(|other| both_marked(pool, other, &field, errors));
         return;
@@ -45,9 +47,9 @@ pub(super) fn check(
 
 /// W7-W9 against a partner that exists.
 fn fits(
-    pool: &PoolView<'_>,
+    pool: &PoolView,
     family: Family,
-    other: &PoolView<'_>,
+    other: &PoolView,
     field: &str,
     errors: &mut Vec<FieldError>,
 ) {
@@ -56,11 +58,14 @@ fn fits(
             "IPPool {} must be of the opposite IP version, it is {family} as well",
             other.name
         );
-        errors.push(FieldError::invalid(field, other.name, message));
+        errors.push(FieldError::invalid(field, other.name.as_str(), message));
         return;
     }
-    let count = |view: &PoolView<'_>| usable(&view.spec).map_or(0, |set| set.count());
-    let (own, theirs) = ((pool.name, count(pool)), (other.name, count(other)));
+    let count = |view: &PoolView| view.usable.as_ref().map_or(0, RangeSet::count);
+    let (own, theirs) = (
+        (pool.name.as_str(), count(pool)),
+        (other.name.as_str(), count(other)),
+    );
     let (v4, v6) = match family {
         Family::V4 => (own, theirs),
         Family::V6 => (theirs, own),
@@ -72,7 +77,7 @@ fn fits(
         );
         errors.push(FieldError::forbidden(field, message));
     }
-    let nodes = |view: &PoolView<'_>| view.nodes().iter().cloned().collect::<BTreeSet<_>>();
+    let nodes = |view: &PoolView| view.nodes().iter().cloned().collect::<BTreeSet<_>>();
     let differ = |what: &str| {
         FieldError::forbidden(
             field,
@@ -88,12 +93,7 @@ fn fits(
 }
 
 /// W12: a provider serves both pools or none.
-fn both_marked(
-    pool: &PoolView<'_>,
-    other: &PoolView<'_>,
-    field: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn both_marked(pool: &PoolView, other: &PoolView, field: &str, errors: &mut Vec<FieldError>) {
     if pool.is_marked() == other.is_marked() {
         return;
     }

@@ -4,12 +4,8 @@ use serde_json::{Value, json};
 use spiderpool_api::reserved_ip::SpiderReservedIPSpec;
 
 use super::object::{finalizers, is_terminating, name, spec};
-use super::{FieldError, Refusal, Settings, rules};
+use super::{FieldError, Refusal, Settings, rules, stop};
 use crate::range::parse_list;
-
-fn stop(error: FieldError) -> Refusal {
-    Refusal::Invalid(vec![error])
-}
 
 pub(super) fn create(new: &Value, settings: &Settings) -> Result<(), Refusal> {
     let spec: SpiderReservedIPSpec = spec(new).map_err(stop)?;
@@ -30,12 +26,7 @@ pub(super) fn update(new: &Value, old: &Value, settings: &Settings) -> Result<()
     }
     let after: SpiderReservedIPSpec = spec(new).map_err(stop)?;
     let before: SpiderReservedIPSpec = spec(old).map_err(stop)?;
-    if before.ip_version.is_some() && before.ip_version != after.ip_version {
-        return Err(stop(FieldError::forbidden(
-            "spec.ipVersion",
-            "is immutable",
-        )));
-    }
+    rules::unchanged_version(after.ip_version, before.ip_version).map_err(stop)?;
     judge(&after, settings).map_err(stop)
 }
 

@@ -2,12 +2,13 @@
 //! gateway, routes (spec api 3.2, 1-3).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use spiderpool_api::ippool::{Route, SpiderIPPoolSpec};
+use spiderpool_api::ippool::Route;
 
-use super::object::PoolView;
+use super::view::PoolView;
 use super::{FieldError, FieldErrorKind, Settings};
 use crate::range::{Family, IpRange, parse_list};
 use crate::range_set::RangeSet;
@@ -48,9 +49,16 @@ pub(super) fn family(version: Option<i64>, settings: &Settings) -> Result<Family
     }
 }
 
+/// The family never changes.
+pub(super) fn unchanged_version(new: Option<i64>, old: Option<i64>) -> Result<(), FieldError> {
+    if old.is_some() && new != old {
+        return Err(FieldError::forbidden("spec.ipVersion", "is immutable"));
+    }
+    Ok(())
+}
+
 /// The subnet, of the family and in canonical form.
-pub(super) fn subnet(spec: &SpiderIPPoolSpec, family: Family) -> Result<IpNet, FieldError> {
-    let text = spec.subnet.as_str();
+pub(super) fn subnet(text: &str, family: Family) -> Result<IpNet, FieldError> {
     let wrong = |message: String| Err(FieldError::invalid("spec.subnet", text, message));
     let Ok(net) = text.parse::<IpNet>() else {
         return wrong("is not a CIDR such as 10.7.0.0/24".to_owned());
@@ -70,9 +78,9 @@ pub(super) fn subnet(spec: &SpiderIPPoolSpec, family: Family) -> Result<IpNet, F
 }
 
 /// Networks may be equal or apart, never partly the same.
-pub(super) fn no_other_overlap(net: IpNet, others: &[PoolView<'_>]) -> Result<(), FieldError> {
+pub(super) fn no_other_overlap(net: IpNet, others: &[Arc<PoolView>]) -> Result<(), FieldError> {
     for other in others {
-        let Ok(known) = other.spec.subnet.parse::<IpNet>() else {
+        let Some(known) = other.net else {
             continue;
         };
         if known != net && (known.contains(&net) || net.contains(&known)) {
@@ -86,30 +94,47 @@ pub(super) fn no_other_overlap(net: IpNet, others: &[PoolView<'_>]) -> Result<()
     Ok(())
 }
 
-/// `ips` less `excludeIPs`; `None` when a list cannot be read.
-pub(super) fn usable(spec: &SpiderIPPoolSpec) -> Option<RangeSet> {
-    let ips = RangeSet::from_texts(spec.ips.as_deref().unwrap_or_default()).ok()?;
-    let exclude = RangeSet::from_texts(spec.exclude_ips.as_deref().unwrap_or_default()).ok()?;
-    Some(ips.subtract(&exclude))
+/// What rule 3 looks at, of a pool or a subnet.
+pub(super) struct Addresses<'a> {
+    pub(super) ips: Option<&'a [String]>,
+    pub(super) exclude: Option<&'a [String]>,
+    pub(super) gateway: Option<&'a str>,
+    pub(super) routes: Option<&'a [Route]>,
 }
 
 /// Rule 3: the first thing wrong with ranges, gateway and routes.
 pub(super) fn addresses(
-    pool: &PoolView<'_>,
+    pool: &PoolView,
     net: IpNet,
-    others: &[PoolView<'_>],
+    others: &[Arc<PoolView>],
 ) -> Result<(), FieldError> {
     let spec = &pool.spec;
-    let ips = ranges("spec.ips", spec.ips.as_deref(), net)?;
-    let exclude = ranges("spec.excludeIPs", spec.exclude_ips.as_deref(), net)?;
-    disjoint(&ips)?;
-    let free = ips
-        .into_iter()
-        .collect::<RangeSet>()
-        .subtract(&exclude.into_iter().collect());
+    let of = Addresses {
+        ips: spec.ips.as_deref(),
+        exclude: spec.exclude_ips.as_deref(),
+        gateway: spec.gateway.as_deref(),
+        routes: spec.routes.as_deref(),
+    };
+    let free = own_ranges(&of, net)?;
     apart(&free, net, others)?;
-    gateway(spec, net, &free)?;
-    routes(spec.routes.as_deref().unwrap_or_default(), net)
+    gateway(of.gateway, net, &free)?;
+    routes(of.routes.unwrap_or_default(), net)
+}
+
+/// The same of a subnet, which shares its addresses with its pools.
+pub(super) fn subnet_addresses(of: &Addresses<'_>, net: IpNet) -> Result<(), FieldError> {
+    let free = own_ranges(of, net)?;
+    gateway(of.gateway, net, &free)?;
+    routes(of.routes.unwrap_or_default(), net)
+}
+
+/// What may be given out, by legal ranges.
+fn own_ranges(of: &Addresses<'_>, net: IpNet) -> Result<RangeSet, FieldError> {
+    let ips = ranges("spec.ips", of.ips, net)?;
+    let exclude = ranges("spec.excludeIPs", of.exclude, net)?;
+    disjoint(&ips)?;
+    let exclude = exclude.into_iter().collect();
+    Ok(ips.into_iter().collect::<RangeSet>().subtract(&exclude))
 }
 
 fn ranges(field: &str, texts: Option<&[String]>, net: IpNet) -> Result<Vec<IpRange>, FieldError> {
@@ -153,14 +178,13 @@ fn disjoint(ranges: &[IpRange]) -> Result<(), FieldError> {
 }
 
 /// Pools of one subnet share no address.
-fn apart(free: &RangeSet, net: IpNet, others: &[PoolView<'_>]) -> Result<(), FieldError> {
+fn apart(free: &RangeSet, net: IpNet, others: &[Arc<PoolView>]) -> Result<(), FieldError> {
     for other in others {
-        if other.spec.subnet.parse() != Ok(net) {
+        if other.net != Some(net) {
             continue;
         }
-        let shared = usable(&other.spec)
-            .map(|theirs| theirs.intersect(free))
-            .unwrap_or_default();
+        let theirs = other.usable.as_ref();
+        let shared = theirs.map_or_else(RangeSet::default, |theirs| theirs.intersect(free));
         if !shared.is_empty() {
             let message = format!("overlaps IPPool {} in {}", other.name, list(&shared));
             return Err(FieldError::forbidden("spec.ips", message));
@@ -188,17 +212,18 @@ pub(super) fn list(set: &RangeSet) -> String {
     texts.join(", ")
 }
 
-fn gateway(spec: &SpiderIPPoolSpec, net: IpNet, free: &RangeSet) -> Result<(), FieldError> {
-    let Some(text) = spec.gateway.as_deref().filter(|text| !text.is_empty()) else {
+fn gateway(gateway: Option<&str>, net: IpNet, free: &RangeSet) -> Result<(), FieldError> {
+    let Some(text) = gateway.filter(|text| !text.is_empty()) else {
         return Ok(());
     };
     let wrong = |message: String| Err(FieldError::invalid("spec.gateway", text, message));
     match text.parse::<IpAddr>() {
         Err(_) => wrong("is not an IP address".to_owned()),
         Ok(address) if !net.contains(&address) => wrong(format!("does not lie in subnet {net}")),
-        Ok(address) if free.contains(address) => {
-            wrong("is one of the pool's own addresses: take it out of spec.ips or put it into spec.excludeIPs".to_owned())
-        }
+        Ok(address) if free.contains(address) => wrong(
+            "is one of its own addresses: take it out of spec.ips or put it into spec.excludeIPs"
+                .to_owned(),
+        ),
         Ok(_) => Ok(()),
     }
 }

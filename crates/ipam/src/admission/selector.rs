@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 use spiderpool_api::names;
 use spiderpool_api::selector::{LabelSelector, Requirement};
 
-use super::object::{PoolView, label};
+use super::view::PoolView;
 use super::{FieldError, FieldErrorKind};
 
 /// Suffixes of the five keys an automatic pool's selector may hold.
 const APP_PARTS: [&str; 5] = ["api-group", "api-version", "kind", "namespace", "name"];
 
-pub(super) fn pod_affinity(pool: &PoolView<'_>) -> Result<(), FieldError> {
+pub(super) fn pod_affinity(pool: &PoolView) -> Result<(), FieldError> {
     let field = "spec.podAffinity";
     let Some(selector) = &pool.spec.pod_affinity else {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn pod_affinity(pool: &PoolView<'_>) -> Result<(), FieldError> {
     for requirement in &selector.match_expressions {
         operator(requirement)?;
     }
-    if label(pool.object, names::OWNER_APPLICATION_NAME).is_none() {
+    if !pool.is_automatic() {
         return Ok(());
     }
     let app_key = |key: &String| {

@@ -1,17 +1,37 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use spiderpool_api::names;
 
 use super::*;
 use crate::fixture::{object, with};
 
+mod coordinator_rules;
 mod iaas_rules;
+mod network_rules;
+mod pod_rules;
 mod pool_rules;
 mod properties;
+mod subnet_rules;
 
 /// A pool as the judge sees it: filled in.
 fn filled(mut object: Value) -> Value {
-    mutate(Kind::IpPool, &mut object);
+    fill(Kind::IpPool, &mut object, None);
     object
+}
+
+/// Fills in, in an empty world.
+fn fill(kind: Kind, object: &mut Value, old: Option<&Value>) -> Vec<String> {
+    mutate(kind, object, old, &World::default(), &Settings::default())
+}
+
+/// A world of these pools.
+fn pools(existing: &[&Value]) -> World {
+    let read = |object: &&Value| view::PoolView::read(object).ok().map(Arc::new);
+    World {
+        pools: existing.iter().filter_map(read).collect(),
+        ..World::default()
+    }
 }
 
 fn four() -> Value {
@@ -51,7 +71,7 @@ fn create(new: &Value, existing: &[&Value]) -> Result<(), Refusal> {
         Kind::IpPool,
         Some(new),
         None,
-        existing,
+        &pools(existing),
         &Settings::default(),
     )
 }
@@ -62,7 +82,7 @@ fn update(new: &Value, old: &Value, existing: &[&Value]) -> Result<(), Refusal> 
         Kind::IpPool,
         Some(new),
         Some(old),
-        existing,
+        &pools(existing),
         &Settings::default(),
     )
 }

@@ -119,7 +119,14 @@ fn family_and_subnet_stop_the_rest() {
         enable_ipv4: false,
         ..Settings::default()
     };
-    let verdict = validate(Op::Create, Kind::IpPool, Some(&four()), None, &[], &off);
+    let verdict = validate(
+        Op::Create,
+        Kind::IpPool,
+        Some(&four()),
+        None,
+        &World::default(),
+        &off,
+    );
     refused(verdict, &["Forbidden spec.ipVersion", "IPv4 is disabled"]);
     let wide = filled(object("w", "10.0.0.0/8", &[]));
     refused(
@@ -304,11 +311,21 @@ fn a_terminating_pool_only_loses_its_finalizer() {
 #[test]
 fn a_pool_in_use_is_not_deleted() {
     let delete = |old: &Value, settings: &Settings| {
-        validate(Op::Delete, Kind::IpPool, None, Some(old), &[], settings)
+        validate(
+            Op::Delete,
+            Kind::IpPool,
+            None,
+            Some(old),
+            &World::default(),
+            settings,
+        )
     };
     refused(
         delete(&used(four()), &Settings::default()),
-        &["403", "IPPool p has 1 allocated IPs"],
+        &[
+            "403",
+            "IPPool p has 1 allocated IPs of Pods ns/a and cannot",
+        ],
     );
     // The count may lag behind the records.
     let lagging = with(used(four()), "status|allocatedIPCount", json!(0));
@@ -325,7 +342,7 @@ fn a_pool_in_use_is_not_deleted() {
 fn reservations_are_filled_in_and_judged() {
     let made = |spec: Value| {
         let mut object = json!({"metadata": {"name": "r"}, "spec": spec});
-        mutate(Kind::ReservedIp, &mut object);
+        fill(Kind::ReservedIp, &mut object, None);
         object
     };
     let judge = |new: &Value| {
@@ -334,7 +351,7 @@ fn reservations_are_filled_in_and_judged() {
             Kind::ReservedIp,
             Some(new),
             None,
-            &[],
+            &World::default(),
             &Settings::default(),
         )
     };
@@ -358,7 +375,7 @@ fn reservations_are_filled_in_and_judged() {
             Kind::ReservedIp,
             Some(new),
             Some(old),
-            &[],
+            &World::default(),
             &Settings::default(),
         )
     };
@@ -383,7 +400,7 @@ fn reservations_are_filled_in_and_judged() {
             Kind::ReservedIp,
             None,
             Some(&good),
-            &[],
+            &World::default(),
             &Settings::default()
         ),
         Ok(())

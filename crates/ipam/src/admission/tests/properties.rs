@@ -93,16 +93,19 @@ fn overwrite(mut object: Value, place: &str, value: Value) -> Value {
 proptest! {
     #[test]
     fn no_json_makes_it_panic(new in some_object(), old in some_object(), other in some_object()) {
-        for kind in [Kind::IpPool, Kind::ReservedIp] {
+        let subnets = [&other, &old].into_iter().filter_map(|object| view::SubnetView::read(object).ok());
+        let world = World { subnets: subnets.map(Arc::new).collect(), ..pools(&[&other, &old]) };
+        let settings = Settings::default();
+        for kind in Kind::ALL {
             let mut new = new.clone();
-            mutate(kind, &mut new);
+            mutate(kind, &mut new, Some(&old), &world, &settings);
             let mut again = new.clone();
-            mutate(kind, &mut again);
+            mutate(kind, &mut again, Some(&old), &world, &settings);
             assert_eq!(again, new, "filling in twice is filling in once");
             for op in [Op::Create, Op::Update, Op::Delete] {
                 for (after, before) in [(Some(&new), Some(&old)), (None, Some(&old)), (Some(&new), None), (None, None)] {
                     if let Err(refusal) = validate(
-                        op, kind, after, before, &[&other, &old], &Settings::default()) {
+                        op, kind, after, before, &world, &settings) {
                         assert!(!refusal.to_string().is_empty());
                     }
                 }

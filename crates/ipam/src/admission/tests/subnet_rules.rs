@@ -1,0 +1,210 @@
+#![expect(
+    clippy::too_many_lines,
+    reason = "tables with one row a case read best in one piece"
+)]
+
+use super::*;
+use view::{PoolView, SubnetView};
+
+fn subnet(name: &str, cidr: &str, ips: &[&str]) -> Value {
+    let mut subnet = object(name, cidr, ips);
+    fill(Kind::Subnet, &mut subnet, None);
+    subnet
+}
+
+fn world(subnets: &[&Value], pools: &[&Value]) -> World {
+    World {
+        subnets: subnets
+            .iter()
+            .map(|object| Arc::new(SubnetView::read(object).unwrap()))
+            .collect(),
+        pools: pools
+            .iter()
+            .map(|object| Arc::new(PoolView::read(object).unwrap()))
+            .collect(),
+        ..World::default()
+    }
+}
+
+fn created(new: &Value, world: &World) -> Result<(), Refusal> {
+    validate(
+        Op::Create,
+        Kind::Subnet,
+        Some(new),
+        None,
+        world,
+        &Settings::default(),
+    )
+}
+
+#[test]
+fn a_subnet_is_filled_in_like_a_pool() {
+    let subnet = subnet("s", "fd00::/64", &["fd00::2", "fd00::1"]);
+    assert_eq!(subnet["metadata"]["finalizers"], json!([names::FINALIZER]));
+    assert_eq!(
+        subnet["metadata"]["labels"],
+        json!({names::SUBNET_CIDR: "fd00---64"})
+    );
+    assert_eq!(subnet["spec"]["ips"], json!(["fd00::1-fd00::2"]));
+    assert_eq!(subnet["spec"]["ipVersion"], 6);
+}
+
+#[test]
+fn a_new_subnet_fits_between_what_there_is() {
+    let known = subnet("s-a", "10.37.0.0/24", &["10.37.0.10-10.37.0.19"]);
+    let pool = filled(object("p", "10.38.0.0/24", &["10.38.0.10-10.38.0.12"]));
+    let world = world(&[&known], &[&pool]);
+    for (new, want) in [
+        (
+            subnet("s-b", "10.37.0.0/25", &[]),
+            vec!["Invalid spec.subnet", "10.37.0.0/24 of Subnet s-a"],
+        ),
+        (
+            subnet("s-b", "10.37.0.0/24", &[]),
+            vec!["Invalid spec.subnet", "of Subnet s-a"],
+        ),
+        (
+            subnet("s-b", "10.38.0.0/16", &[]),
+            vec!["canonical form", "10.38.0.0/16"],
+        ),
+        (
+            subnet("s-b", "10.38.0.0/25", &[]),
+            vec!["Invalid spec.subnet", "IPPool p"],
+        ),
+        (
+            subnet("s-b", "10.38.0.0/24", &["10.38.0.11-10.38.0.20"]),
+            vec!["Forbidden spec.ips", "10.38.0.10 of IPPool p"],
+        ),
+        (
+            subnet("s-b", "10.39.0.0/24", &["10.38.0.1"]),
+            vec!["Invalid spec.ips[0]"],
+        ),
+        (subnet("s-a", "10.40.0.0/24", &[]), vec!["409"]),
+    ] {
+        let canonical = want[0] != "canonical form";
+        if canonical {
+            refused(created(&new, &world), &want);
+        } else {
+            assert!(!said(created(&new, &world)).is_empty());
+        }
+    }
+    assert_eq!(
+        created(
+            &subnet("s-b", "10.38.0.0/24", &["10.38.0.1-10.38.0.99"]),
+            &world
+        ),
+        Ok(())
+    );
+    let mut gateway = subnet("s-c", "10.41.0.0/24", &["10.41.0.9"]);
+    gateway["spec"]["gateway"] = json!("10.41.0.9");
+    refused(created(&gateway, &world), &["spec.gateway"]);
+}
+
+#[test]
+fn what_pools_hold_stays_in_the_subnet() {
+    let old = with(
+        subnet("s", "10.37.0.0/24", &["10.37.0.10-10.37.0.19"]),
+        "status|controlledIPPools",
+        json!(json!({"auto4-x": {"ips": ["10.37.0.12-10.37.0.13"]}}).to_string()),
+    );
+    let update = |new: &Value| {
+        validate(
+            Op::Update,
+            Kind::Subnet,
+            Some(new),
+            Some(&old),
+            &World::default(),
+            &Settings::default(),
+        )
+    };
+    let mut less = old.clone();
+    less["spec"]["ips"] = json!(["10.37.0.13-10.37.0.19"]);
+    refused(
+        update(&less),
+        &["Forbidden spec.ips", "10.37.0.12", "IPPool auto4-x"],
+    );
+    less["spec"]["ips"] = json!(["10.37.0.12-10.37.0.19"]);
+    assert_eq!(update(&less), Ok(()));
+    refused(
+        update(&with(old.clone(), "spec|subnet", json!("10.37.0.0/25"))),
+        &["Forbidden spec.subnet"],
+    );
+    let delete = |settings: &Settings| {
+        let held = with(old.clone(), "status|allocatedIPCount", json!(2));
+        validate(
+            Op::Delete,
+            Kind::Subnet,
+            None,
+            Some(&held),
+            &World::default(),
+            settings,
+        )
+    };
+    refused(
+        delete(&Settings::default()),
+        &["403", "2 allocated IPs", "auto4-x"],
+    );
+    let off = Settings {
+        protect_deletion: false,
+        ..Settings::default()
+    };
+    assert_eq!(delete(&off), Ok(()));
+}
+
+#[test]
+fn a_pool_belongs_to_the_subnet_of_its_network() {
+    let mut owner = subnet("s", "10.7.0.0/24", &["10.7.0.10-10.7.0.19"]);
+    owner["spec"]["gateway"] = json!("10.7.0.1");
+    owner["spec"]["routes"] = json!([{"dst": "10.9.0.0/16", "gw": "10.7.0.2"}]);
+    let known = world(&[&owner], &[]);
+    let settings = Settings::default();
+    let join = |mut pool: Value| {
+        mutate(Kind::IpPool, &mut pool, None, &known, &settings);
+        pool
+    };
+    let pool = join(object("p", "10.7.0.0/24", &["10.7.0.10"]));
+    assert_eq!(pool["metadata"]["labels"][names::OWNER_SPIDER_SUBNET], "s");
+    let reference = &pool["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&reference["uid"], &reference["controller"]),
+        (&json!("uid-s"), &json!(true))
+    );
+    assert_eq!(pool["spec"]["gateway"], "10.7.0.1");
+    assert_eq!(pool["spec"]["routes"][0]["dst"], "10.9.0.0/16");
+    // An explicit empty list blocks what would be inherited; another network is nobody's.
+    let blocked = join(with(
+        object("p", "10.7.0.0/24", &[]),
+        "spec|routes",
+        json!([]),
+    ));
+    assert_eq!(blocked["spec"]["routes"], json!([]));
+    let other = join(object("q", "10.8.0.0/24", &[]));
+    assert!(other["metadata"].get("ownerReferences").is_none());
+    let judge = |pool: &Value, world: &World| {
+        validate(Op::Create, Kind::IpPool, Some(pool), None, world, &settings)
+    };
+    assert_eq!(judge(&pool, &known), Ok(()));
+    let outside = join(object("p", "10.7.0.0/24", &["10.7.0.19-10.7.0.21"]));
+    refused(
+        judge(&outside, &known),
+        &[
+            "Forbidden spec.ips",
+            "10.7.0.20-10.7.0.21",
+            "SpiderSubnet s",
+        ],
+    );
+    // An automatic pool is what was carved for it.
+    let carved = json!({"p": {"ips": ["10.7.0.10-10.7.0.11"]}}).to_string();
+    let known = world(
+        &[&with(owner, "status|controlledIPPools", json!(carved))],
+        &[],
+    );
+    let mut automatic = pool;
+    automatic["metadata"]["labels"][names::OWNER_APPLICATION_NAME] = json!("web");
+    refused(
+        judge(&automatic, &known),
+        &["Forbidden spec.ips", "10.7.0.10-10.7.0.11"],
+    );
+    automatic["spec"]["ips"] = json!(["10.7.0.10-10.7.0.11"]);
+    assert_eq!(judge(&automatic, &known), Ok(()));
+}

@@ -133,7 +133,8 @@ pub trait Store: Send + Sync {
     fn put_endpoint(&self, endpoint: SpiderEndpoint) -> StoreResult<'_, SpiderEndpoint>;
 
     /// Takes our finalizer off this very endpoint (same object UID) and deletes it; gone or
-    /// another object by now is success.
+    /// another object by now is success. So is one without an owner, an identity's, that was
+    /// written since: it stays.
     fn delete_endpoint<'a>(&'a self, endpoint: &'a SpiderEndpoint) -> StoreResult<'a, ()>;
 
     /// Tells the user; a failure is logged by the store.

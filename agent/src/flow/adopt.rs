@@ -66,8 +66,8 @@ impl Claimer<'_> {
             let claims = claims.filter(|(name, _)| *name == other.interface);
             *other = with_binding(other, claims.map(|(_, claim)| claim));
         }
-        let object = self.agent.rewritten(self.snapshot, endpoint, status);
-        match self.agent.write_endpoint(object).await {
+        let rewritten = self.agent.rewritten(self.snapshot, Some(endpoint), status);
+        match self.agent.write_endpoint(rewritten.await?).await {
             Ok(_) => {}
             Err(StoreError::Conflict(_)) => return Ok(Adopted::Again),
             Err(error) => return Err(AllocationError::store("write the SpiderEndpoint")(error)),

@@ -30,7 +30,7 @@ impl Agent {
         } else {
             let mut status = endpoint.status.clone();
             status.current.ips = exchange.keep;
-            let object = self.rewritten(snapshot, endpoint, status);
+            let object = self.rewritten(snapshot, Some(endpoint), status).await?;
             match self.write_endpoint(object).await {
                 Ok(_) => {}
                 Err(StoreError::Conflict(_)) => return Ok(()),

@@ -33,11 +33,13 @@ impl Agent {
             self.drop_foreign(&snapshot, &mut current).await?;
             snapshot.endpoint = current.as_ref().map(|object| object.status.clone());
             let status = plan::endpoint_after(&snapshot, allocations);
-            let object = match current {
-                Some(object) if object.status == status => return Ok(()),
-                Some(object) => self.rewritten(&snapshot, object, status),
-                None => SpiderEndpoint::new(self.endpoint_meta(&snapshot), status),
-            };
+            if current
+                .as_ref()
+                .is_some_and(|object| object.status == status)
+            {
+                return Ok(());
+            }
+            let object = self.rewritten(&snapshot, current, status).await?;
             match self.write_endpoint(object).await {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Conflict(_)) => {}
@@ -62,21 +64,32 @@ impl Agent {
         add_step!(Record, self.store.put_endpoint(object))
     }
 
-    /// The endpoint with this status. One of an identity may come from another node.
-    pub(super) fn rewritten(
+    /// The endpoint with this status. One of an identity may come from another node; one that is being
+    /// deleted cannot be kept and is made anew.
+    pub(super) async fn rewritten(
         &self,
         snapshot: &Snapshot,
-        mut object: SpiderEndpoint,
+        current: Option<SpiderEndpoint>,
         status: EndpointStatus,
-    ) -> SpiderEndpoint {
-        object.status = status;
-        if snapshot.identity().is_some() {
-            let fresh = self.endpoint_meta(snapshot);
-            let labels = object.metadata.labels.get_or_insert_default();
-            labels.extend(fresh.labels.into_iter().flatten());
-            object.metadata.owner_references = fresh.owner_references;
+    ) -> Result<SpiderEndpoint, AllocationError> {
+        let fresh = self.endpoint_meta(snapshot);
+        let kept = snapshot.identity().is_some();
+        match current {
+            Some(object) if kept && object.metadata.deletion_timestamp.is_some() => {
+                self.drop_endpoint(&object).await?;
+                Ok(SpiderEndpoint::new(fresh, status))
+            }
+            Some(mut object) => {
+                object.status = status;
+                if kept {
+                    let labels = object.metadata.labels.get_or_insert_default();
+                    labels.extend(fresh.labels.into_iter().flatten());
+                    object.metadata.owner_references = fresh.owner_references;
+                }
+                Ok(object)
+            }
+            None => Ok(SpiderEndpoint::new(fresh, status)),
         }
-        object
     }
 
     /// Deletes the endpoint of an earlier Pod of this name, finalizer included, unless both are of one

@@ -357,7 +357,12 @@ impl Store for MemoryStore {
             self.call(&format!("delete SpiderEndpoint {key}")).await?;
             let mut state = self.state();
             let current = state.endpoints.get(&key);
-            if current.is_some_and(|object| object.metadata.uid == endpoint.metadata.uid) {
+            let owned = endpoint.metadata.owner_references.is_some();
+            let read = &endpoint.metadata.resource_version;
+            if current.is_some_and(|object| {
+                object.metadata.uid == endpoint.metadata.uid
+                    && (owned || object.metadata.resource_version == *read)
+            }) {
                 state.endpoints.remove(&key);
             }
             Ok(())

@@ -9,6 +9,8 @@ use crate::kubelet::WISHES;
 pub(crate) const NODES: u8 = 3;
 /// Names that Pods may have.
 pub(crate) const PODS: u8 = 10;
+/// Ordinals that the StatefulSet may have. Its Pods are numbered after the others.
+pub(crate) const MEMBERS: u8 = 3;
 /// Pools that are edited.
 pub(crate) const EDITED: &[&str] = &["plain4", "spare4", "glob", "warm-n1", "pair4"];
 
@@ -32,6 +34,10 @@ pub(crate) enum Action {
         pod: u8,
         node: u8,
         wish: u8,
+    },
+    /// The StatefulSet wants so many Pods.
+    Scale {
+        replicas: u8,
     },
     /// The sandbox is made anew.
     Restart {
@@ -118,7 +124,7 @@ pub(crate) fn plan(seed: u64, steps: usize) -> Vec<Step> {
 }
 
 fn choose(chance: &mut fastrand::Rng) -> Action {
-    let pod = chance.u8(0..PODS);
+    let pod = chance.u8(0..PODS + MEMBERS);
     let node = chance.u8(0..NODES);
     let wish = chance.u8(0..u8::try_from(WISHES.len()).unwrap());
     let pool = chance.u8(0..u8::try_from(EDITED.len()).unwrap());
@@ -160,6 +166,9 @@ fn choose(chance: &mut fastrand::Rng) -> Action {
         96..98 => Action::ProviderSlow {
             seconds: chance.u64(1..70),
             lasts: chance.u64(5..90),
+        },
+        98 => Action::Scale {
+            replicas: chance.u8(0..=MEMBERS),
         },
         _ => Action::Pause,
     }

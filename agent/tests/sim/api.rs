@@ -16,6 +16,7 @@ pub(crate) enum Kind {
     Pod,
     Pool,
     Reserved,
+    StatefulSet,
 }
 
 impl Kind {
@@ -27,6 +28,7 @@ impl Kind {
             "pods" => Self::Pod,
             "spiderippools" => Self::Pool,
             "spiderreservedips" => Self::Reserved,
+            "statefulsets" => Self::StatefulSet,
             _ => return None,
         })
     }
@@ -39,12 +41,14 @@ impl Kind {
             Self::Pod => "Pod",
             Self::Pool => "SpiderIPPool",
             Self::Reserved => "SpiderReservedIP",
+            Self::StatefulSet => "StatefulSet",
         }
     }
 
     pub(crate) const fn api_version(self) -> &'static str {
         match self {
             Self::Namespace | Self::Node | Self::Pod => "v1",
+            Self::StatefulSet => "apps/v1",
             Self::Endpoint | Self::Pool | Self::Reserved => "spiderpool.spidernet.io/v2beta1",
         }
     }
@@ -195,9 +199,12 @@ impl Api {
     }
 
     /// Marks for deletion, or deletes what nobody holds.
-    pub(crate) fn delete(&mut self, kind: Kind, key: &str, uid: Option<&str>) -> Written {
+    pub(crate) fn delete(&mut self, kind: Kind, key: &str, conditions: &Value) -> Written {
         let current = self.current(kind, key)?;
-        if uid.is_some_and(|uid| current["metadata"]["uid"] != uid) {
+        let differs = |field: &str| {
+            !conditions[field].is_null() && conditions[field] != current["metadata"][field]
+        };
+        if differs("uid") || differs("resourceVersion") {
             return Err(refused(409, "Conflict", kind, key));
         }
         let mut object = (*current).clone();

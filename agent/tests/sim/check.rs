@@ -19,11 +19,13 @@ use crate::world::is_alive;
 
 mod answer;
 mod counts;
+mod kept;
 mod pool;
 mod reading;
 
 pub(crate) use answer::Promise;
 pub(crate) use counts::Counts;
+use kept::Kept;
 use reading::Readings;
 
 /// The longest an ADD or DEL may take.
@@ -71,6 +73,10 @@ pub(crate) struct Check {
     answered: BTreeMap<(String, String), Vec<IpAddr>>,
     /// Nodes of all Pods ever.
     nodes: BTreeMap<String, String>,
+    /// Names of all Pods ever.
+    keys: BTreeMap<String, String>,
+    /// By name and NIC, what an ordinal of the StatefulSet was answered last, while the set wants it.
+    kept: BTreeMap<(String, String), Kept>,
     /// The provider has agreed to these.
     released: BTreeSet<(IpAddr, String)>,
     /// Claims that needed no call when they were stored.
@@ -95,6 +101,8 @@ impl Check {
             adding: BTreeMap::new(),
             answered: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            kept: BTreeMap::new(),
             released: BTreeSet::new(),
             hits: BTreeSet::new(),
             reserved: BTreeMap::new(),
@@ -125,8 +133,9 @@ impl Check {
 
     // What processes tell.
 
-    pub(crate) fn pod_created(&mut self, uid: &str, node: &str) {
+    pub(crate) fn pod_created(&mut self, uid: &str, node: &str, key: &str) {
         self.nodes.insert(uid.to_owned(), node.to_owned());
+        self.keys.insert(uid.to_owned(), key.to_owned());
     }
 
     pub(crate) fn knows_reserved<'a>(
@@ -238,7 +247,10 @@ impl Check {
         }
         // What an earlier ADD was answered with is not of this one.
         let earlier = self.answered.iter().filter(|((of, _), _)| of == uid);
-        let earlier: Vec<IpAddr> = earlier.flat_map(|(_, ips)| ips.iter().copied()).collect();
+        let mut earlier: Vec<IpAddr> = earlier.flat_map(|(_, ips)| ips.iter().copied()).collect();
+        let key = self.keys.get(uid);
+        let kept = self.kept.iter().filter(|((of, _), _)| Some(of) == key);
+        earlier.extend(kept.flat_map(|(_, kept)| kept.addresses.iter().copied()));
         for pool in self
             .pools(api)
             .iter()

@@ -6,15 +6,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use spiderpool_agent::clock::Clock;
 use spiderpool_agent::store::PoolObject;
 use spiderpool_api::allocation::Record;
-use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
-use spiderpool_api::names;
 use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_controller::client::bounded;
 use spiderpool_iaas::error::CallError;
@@ -31,6 +29,8 @@ use crate::http;
 use crate::mutation::Mutation;
 use crate::provider::SimProvider;
 use crate::world::World;
+
+mod endpoints;
 
 /// Scan period; shorter than the product's, as virtual time has to be computed too.
 pub(crate) const SCAN: Duration = Duration::from_secs(120);
@@ -118,7 +118,7 @@ impl Collector {
         let mut orphans = Vec::new();
         for pool in listed {
             for (address, record) in records(&pool) {
-                if self.is_orphan(&record).await? {
+                if self.is_orphan(address, &record).await? {
                     let pool = pool.name_any();
                     orphans.push(Orphan {
                         pool,
@@ -137,35 +137,35 @@ impl Collector {
         self.drop_endpoints().await
     }
 
-    /// The product's verdict, on facts read past every cache. Pods here have no identity that
-    /// outlives them.
-    async fn is_orphan(&self, record: &Record) -> Result<bool, Failed> {
+    /// The product's verdict, on facts read past every cache.
+    async fn is_orphan(&self, address: IpAddr, record: &Record) -> Result<bool, Failed> {
         if self.world.mutates(Mutation::GcTrustsOldLists) {
             return Ok(!self.pods().await?.contains(&record.pod_uid));
         }
         let (namespace, name) = record.pod.split_once('/').unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let pod = pods.get_opt(name).await?.as_ref().map(state_of);
+        let endpoint = match self.knows_identities(&record.pod) {
+            true => self.endpoint(namespace, name).await?,
+            false => None,
+        };
+        let current = endpoint.as_ref().map(|found| &found.status.current);
         let facts = Facts {
             record,
             pod: pod.as_ref(),
             direct: true,
-            endpoint_uid: None,
-            listed: false,
-            identity: None,
+            endpoint_uid: current.map(|current| current.uid.as_str()),
+            listed: current.is_some_and(|current| {
+                let held = spiderpool_ipam::plan::held_by(current);
+                held.iter().any(|held| held.address == address)
+            }),
+            identity: self.identity(&record.pod).await?,
             node: NodeState::Ready,
             actor: &self.actor,
             now: self.world.clock.wall(),
         };
         let verdict = judge(&Knobs::default(), &facts);
         Ok(matches!(verdict, Verdict::Free { .. }))
-    }
-
-    async fn is_gone(&self, key: &str, uid: &str) -> Result<bool, Failed> {
-        let (namespace, name) = key.split_once('/').unwrap_or_default();
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pod = pods.get_opt(name).await?;
-        Ok(pod.is_none_or(|pod| pod.uid().as_deref() != Some(uid)))
     }
 
     async fn free(&self, orphan: &Orphan) -> Result<(), Failed> {
@@ -295,43 +295,6 @@ impl Collector {
         let object = PoolObject::from_raw(raw)?;
         let pool = Arc::clone(object.pool().map_err(|error| error.to_string())?);
         Ok(Some((object, pool)))
-    }
-
-    /// Endpoints of Pods that are gone and have no record any more.
-    async fn drop_endpoints(&self) -> Result<(), Failed> {
-        let all: Api<SpiderEndpoint> = Api::all(self.client.clone());
-        for endpoint in all.list(&ListParams::default()).await? {
-            let uid = &endpoint.status.current.uid;
-            let (namespace, name) = (
-                endpoint.namespace().unwrap_or_default(),
-                endpoint.name_any(),
-            );
-            if !self.is_gone(&format!("{namespace}/{name}"), uid).await? {
-                continue;
-            }
-            let pools = self.pools.list(&ListParams::default()).await?;
-            let mut held = pools.iter().flat_map(records);
-            if held.any(|(_, record)| record.pod_uid == *uid) {
-                continue;
-            }
-            let api: Api<SpiderEndpoint> = Api::namespaced(self.client.clone(), &namespace);
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: endpoint.uid(),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            drop(api.delete(&name, &params).await);
-            if let Some(mut left) = api.get_opt(&name).await?
-                && left.uid() == endpoint.uid()
-            {
-                left.finalizers_mut()
-                    .retain(|item| item != names::FINALIZER);
-                drop(api.replace(&name, &PostParams::default(), &left).await);
-            }
-        }
-        Ok(())
     }
 }
 

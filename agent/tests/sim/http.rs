@@ -203,10 +203,7 @@ fn act(world: &Arc<World>, gate: &Gate, call: &Call) -> Result<(u16, Value), Ref
         Method::PATCH => world
             .api()
             .patch(kind, key, &spoilt(world, gate, body), call.status)?,
-        _ => {
-            let uid = body.pointer("/preconditions/uid").and_then(Value::as_str);
-            world.api().delete(kind, key, uid)?
-        }
+        _ => world.api().delete(kind, key, &body["preconditions"])?,
     };
     Ok((200, written(world, gate, call, &change)))
 }
@@ -382,9 +379,14 @@ impl Pump {
             (Some(old), None) => ("DELETED", old),
             (None, None) => return None,
         };
-        if !self.call.selects(object) {
-            return None;
-        }
+        // What a selector no longer matches is gone for who asked with it.
+        let before = change.old.as_ref().filter(|old| self.call.selects(old));
+        let (kind, object) = match (kind, before, self.call.selects(object)) {
+            ("MODIFIED", Some(old), false) => ("DELETED", old),
+            ("MODIFIED", None, true) => ("ADDED", object),
+            (_, _, true) => (kind, object),
+            _ => return None,
+        };
         let mut object = self.call.shape(object);
         object["metadata"]["resourceVersion"] = change.version.to_string().into();
         let mut line = json!({"type": kind, "object": object}).to_string();

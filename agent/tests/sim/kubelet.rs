@@ -10,9 +10,11 @@ use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniResult;
 use tokio::time::{Instant, sleep};
 
+use crate::action::{MEMBERS, PODS};
 use crate::api::{Kind, stamp};
 use crate::check::{Promise, Usage};
 use crate::node::{Node, Reply};
+use crate::sets;
 use crate::world::{World, is_alive};
 
 /// What a Pod wants of IPAM, and what it may be given.
@@ -77,27 +79,40 @@ const RESTARTS: &str = "sim/restarts";
 /// Which Pod takes this one's name: `node wish`.
 const SUCCESSOR: &str = "sim/successor";
 
+/// What the Pods of the StatefulSet want, by their ordinal.
+const MEMBER_WISHES: [usize; MEMBERS as usize] = [1, 3, 6];
+
 pub(crate) fn key_of(pod: u8) -> String {
-    format!("sim/p{pod}")
+    match pod.checked_sub(PODS) {
+        Some(ordinal) => format!("sim/{}-{ordinal}", sets::NAME),
+        None => format!("sim/p{pod}"),
+    }
 }
 
 /// The scheduler's part: a Pod that is bound to its node.
 pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8, wish: u8) {
     let key = key_of(pod);
-    let wanted = WISHES[usize::from(wish) % WISHES.len()];
+    let ordinal = pod.checked_sub(PODS).map(usize::from);
+    let wish = ordinal.map_or(usize::from(wish), |ordinal| MEMBER_WISHES[ordinal]);
+    let wanted = WISHES[wish % WISHES.len()];
     let node = wanted.node.unwrap_or(node);
     let node = &nodes[usize::from(node) % nodes.len()];
     if world.get(Kind::Pod, &key).is_some() || node.lost.is_cancelled() {
         return;
     }
     let uid = format!("pod-{pod}-{}", world.next_id());
-    world.check().pod_created(&uid, &node.name);
+    world.check().pod_created(&uid, &node.name, &key);
     world.log(format!(
         "kubelet {} gets {key} {uid} with wish {wish}",
         node.name
     ));
+    let owners = ordinal.map(|_| {
+        json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": sets::NAME,
+            "uid": "uid-of-the-set", "controller": true}])
+    });
     let object = json!({
-        "metadata": {"namespace": "sim", "name": format!("p{pod}"), "uid": uid, "annotations": {}},
+        "metadata": {"namespace": "sim", "name": key.trim_start_matches("sim/"), "uid": uid,
+            "annotations": {}, "ownerReferences": owners},
         "spec": {"nodeName": node.name, "restartPolicy": "Always", "containers": [{"name": "c"}]},
         "status": {"phase": "Pending"},
     });
@@ -107,6 +122,7 @@ pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8,
         nodes: nodes.to_vec(),
         node: Arc::clone(node),
         wish: wanted,
+        pod,
         key,
         uid,
     };
@@ -184,6 +200,7 @@ struct Life {
     nodes: Vec<Arc<Node>>,
     node: Arc<Node>,
     wish: Wish,
+    pod: u8,
     key: String,
     uid: String,
 }
@@ -328,8 +345,7 @@ impl Life {
             Some((node.parse().ok()?, wish.parse().ok()?))
         });
         if let Some((node, wish)) = heir {
-            let pod = self.key.trim_start_matches("sim/p").parse().unwrap();
-            create(&self.world, &self.nodes, pod, node, wish);
+            create(&self.world, &self.nodes, self.pod, node, wish);
         }
     }
 

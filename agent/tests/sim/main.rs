@@ -19,12 +19,14 @@ mod cluster;
 mod fake_nic;
 mod gate;
 mod gc;
+mod healing;
 mod http;
 mod kubelet;
 mod mutation;
 mod node;
 mod provider;
 mod run;
+mod sets;
 mod shrink;
 mod weather;
 mod world;
@@ -178,6 +180,7 @@ fn built_in_faults_are_caught() {
         (Mutation::GcSkipsFence, &[16]),
         (Mutation::GcFreesFirst, &[16]),
         (Mutation::GcTrustsOldLists, &[10]),
+        (Mutation::GcIgnoresIdentities, &[11]),
         (Mutation::GcNever, &[22]),
         (Mutation::DelIsForgotten, &[22]),
         (Mutation::ProviderReleasesLate, &[16]),

@@ -13,6 +13,8 @@ pub(crate) enum Mutation {
     GcFreesFirst,
     /// GC takes a lagging list of Pods for the truth.
     GcTrustsOldLists,
+    /// GC takes Pods of a StatefulSet for any others.
+    GcIgnoresIdentities,
     /// Nobody collects.
     GcNever,
     /// A CNI plugin that finds no agent forgets the DEL, and nobody collects.

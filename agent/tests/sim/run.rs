@@ -6,17 +6,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::action::{Action, EDITED, NODES, PODS, Step};
+use crate::action::{Action, EDITED, MEMBERS, NODES, PODS, Step};
 use crate::api::Kind;
 use crate::check::{Counts, Violation};
 use crate::gate::{Actor, Fuse, Gate};
+use crate::healing::unhealed;
 use crate::http;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::weather::Fate;
 use crate::weather::ProviderMood;
 use crate::world::World;
-use crate::{cluster, gc, kubelet, provider};
+use crate::{cluster, gc, kubelet, provider, sets};
 
 /// How long a cluster at rest may take to heal: two scans, a marker that has to be taken over, a
 /// watch that is silently dead, and the calls between.
@@ -76,6 +77,8 @@ impl Cluster {
         for node in &nodes {
             tokio::spawn(Arc::clone(node).supervise());
         }
+        sets::make(world);
+        tokio::spawn(sets::run(Arc::clone(world), nodes.clone()));
         if !world.mutates(Mutation::FinalizerStays) {
             let gate = world.gate(Actor::Controller);
             let client = http::client(world, &gate);
@@ -103,6 +106,10 @@ impl Cluster {
         world.log(format!("-- {action:?}"));
         let node = |index: u8| &self.nodes[usize::from(index)];
         match action {
+            // Those of the StatefulSet are made by its controller.
+            Action::Create { pod, .. } | Action::Replace { pod, .. } if pod >= PODS => {
+                kubelet::delete(world, pod);
+            }
             Action::Create { pod, node, wish } => {
                 kubelet::create(world, &self.nodes, pod, node, wish);
             }
@@ -110,6 +117,7 @@ impl Cluster {
             Action::Force { pod } => kubelet::force(world, pod),
             Action::Replace { pod, node, wish } => kubelet::replace(world, pod, node, wish),
             Action::Restart { pod } => kubelet::restart(world, pod),
+            Action::Scale { replicas } => sets::scale(world, replicas),
             Action::Crash { node: index } => {
                 if let Some(gate) = node(index).gate() {
                     gate.kill();
@@ -192,7 +200,7 @@ impl Cluster {
             _ => match world.get(Kind::Pool, "spare4") {
                 None => cluster::create_pool(world, cluster::spare()),
                 Some(_) => {
-                    let deleted = world.api().delete(Kind::Pool, "spare4", None);
+                    let deleted = world.api().delete(Kind::Pool, "spare4", &Value::Null);
                     if let Ok(change) = deleted {
                         world.changed(&Actor::Operator, 0, &change);
                     }
@@ -228,7 +236,7 @@ impl Cluster {
         let (world, name) = (Arc::clone(&self.world), node.name.clone());
         tokio::spawn(async move {
             sleep(Duration::from_secs(60)).await;
-            for pod in 0..PODS {
+            for pod in 0..PODS + MEMBERS {
                 let found = world.get(Kind::Pod, &kubelet::key_of(pod));
                 if found.is_some_and(|found| found["spec"]["nodeName"] == name.as_str()) {
                     kubelet::force(&world, pod);
@@ -252,7 +260,8 @@ impl Cluster {
             let text = unhealed(world).unwrap_or_default();
             return world.check().broken(22, text);
         }
-        for pod in 0..PODS {
+        sets::scale(world, 0);
+        for pod in 0..PODS + MEMBERS {
             world.edit(Kind::Pod, &kubelet::key_of(pod), |object| {
                 object["metadata"]["annotations"] = json!({});
             });
@@ -300,49 +309,6 @@ fn left_on(node: &Node) -> Option<String> {
         }
     }
     None
-}
-
-/// 9, 22: records and endpoints are those of live Pods.
-fn unhealed(world: &World) -> Option<String> {
-    let api = world.api();
-    let mut check = world.check();
-    let pools = check.pools(&api);
-    let pods = api.all(Kind::Pod);
-    let alive = |uid: &str| pods.iter().any(|pod| pod["metadata"]["uid"] == uid);
-    for pool in &pools {
-        for (address, record) in pool.records.iter() {
-            if !alive(&record.pod_uid) {
-                return Some(format!(
-                    "{address} of {} stays with {}",
-                    pool.name, record.pod_uid
-                ));
-            }
-        }
-    }
-    for endpoint in api.all(Kind::Endpoint) {
-        let current = &endpoint["status"]["current"];
-        let uid = current["uid"].as_str().unwrap_or_default();
-        let name = &endpoint["metadata"]["name"];
-        if !alive(uid) {
-            return Some(format!("endpoint {name} stays with {uid}"));
-        }
-        for nic in current["ips"].as_array().into_iter().flatten() {
-            for family in ["ipv4", "ipv6"] {
-                let Some(address) = address_of(&nic[family]) else {
-                    continue;
-                };
-                let mut records = pools.iter().filter_map(|pool| pool.records.get(address));
-                if !records.any(|record| record.pod_uid == uid) {
-                    return Some(format!("endpoint {name} names {address} without a record"));
-                }
-            }
-        }
-    }
-    None
-}
-
-fn address_of(cidr: &Value) -> Option<std::net::IpAddr> {
-    cidr.as_str()?.split('/').next()?.parse().ok()
 }
 
 fn edit_spec(world: &World, pool: &str, edit: impl FnOnce(&mut Value)) {

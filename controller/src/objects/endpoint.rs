@@ -17,7 +17,8 @@ pub enum Deleted {
     Waits,
 }
 
-/// Marks this very endpoint (same object UID) for deletion.
+/// Marks this very endpoint (same object UID) for deletion. One without an owner is of an identity,
+/// whose next Pod may have written it since it was read: then it stays.
 ///
 /// # Errors
 /// [`StoreError`] names the endpoint.
@@ -28,7 +29,9 @@ pub async fn delete(
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: endpoint.uid(),
-            resource_version: None,
+            resource_version: endpoint
+                .resource_version()
+                .filter(|_| endpoint.owner_references().is_empty()),
         }),
         ..DeleteParams::default()
     };

@@ -62,6 +62,7 @@ impl Check {
         self.require(twin.is_none(), 6, || {
             format!("{who} shares an address with {twin:?}")
         });
+        self.judge_kept(api, &usage);
         let key = (container.to_owned(), usage.ifname.clone());
         self.usages.insert(key, usage);
         self.judge_usages(api, cloud);

@@ -12,6 +12,9 @@ pub(crate) struct Counts {
     pub(crate) releases: usize,
     pub(crate) collected: usize,
     pub(crate) spooled: usize,
+    /// Answers to Pods of the StatefulSet with the addresses of the Pod before, and those on another node.
+    pub(crate) kept: usize,
+    pub(crate) moved: usize,
 }
 
 impl Counts {
@@ -26,6 +29,8 @@ impl Counts {
         self.releases += more.releases;
         self.collected += more.collected;
         self.spooled += more.spooled;
+        self.kept += more.kept;
+        self.moved += more.moved;
     }
 
     /// Whether each was seen.
@@ -40,6 +45,8 @@ impl Counts {
             self.releases,
             self.collected,
             self.spooled,
+            self.kept,
+            self.moved,
         ];
         all.iter().all(|count| *count > 0)
     }

@@ -14,6 +14,7 @@ use spiderpool_ipam::range::Family;
 use super::{Check, pod_lives, shown};
 use crate::api::{Api, Change, Kind};
 use crate::gate::Actor;
+use crate::sets;
 use crate::world::is_alive;
 
 /// A pool change, typed.
@@ -36,8 +37,10 @@ impl Check {
         change: &Change,
     ) {
         self.log_change(actor, change);
-        if change.kind == Kind::Pod {
-            self.forget_dead(api);
+        match change.kind {
+            Kind::Pod => self.forget_dead(api),
+            Kind::StatefulSet => self.forget_unwanted(api),
+            _ => {}
         }
         if change.kind != Kind::Pool {
             return;
@@ -106,16 +109,28 @@ impl Check {
             None => BTreeMap::new(),
         };
         for (address, record) in new.records.iter() {
-            let same = before
-                .get(&address)
-                .is_some_and(|old| old.pod_uid == record.pod_uid && old.nic == record.nic);
-            if !same {
-                self.judge_added(api, change, new, address, record);
+            // 2, 3: what is used is among all addresses, so that free and used add up.
+            self.require(new.usable.contains(address), 3, || {
+                format!(
+                    "{} has a record of {address}, which is not its own",
+                    new.name
+                )
+            });
+            match before.get(&address) {
+                Some(old) if old.pod_uid == record.pod_uid && old.nic == record.nic => {}
+                Some(old) if is_handed_on(old, record) => {
+                    self.judge_moved(api, change, new, address, (old, record));
+                }
+                _ => self.judge_added(api, change, new, address, record),
             }
         }
         for (address, record) in &before {
             let kept = new.records.get(*address);
-            if kept.is_none_or(|kept| kept.pod_uid != record.pod_uid || kept.nic != record.nic) {
+            let stays = |kept: &Record| {
+                is_handed_on(record, kept)
+                    || (kept.pod_uid == record.pod_uid && kept.nic == record.nic)
+            };
+            if !kept.is_some_and(stays) {
                 self.judge_removed(api, change, new, *address, record);
             }
         }
@@ -179,6 +194,44 @@ impl Check {
         self.require(twice.is_empty(), 1, || {
             format!("{what} is in {twice:?} too")
         });
+        self.note_hit(pool, address, node, record);
+    }
+
+    /// 4, 8, 13, 16: an address of an ordinal goes from a Pod that has ended to the next one.
+    fn judge_moved(
+        &mut self,
+        api: &Api,
+        change: &PoolChange<'_>,
+        pool: &Pool,
+        address: IpAddr,
+        (from, to): (&Record, &Record),
+    ) {
+        let what = format!(
+            "{address} of {} from {} to {}",
+            pool.name,
+            shown(from),
+            shown(to)
+        );
+        let Actor::Agent(node) = change.actor else {
+            return self.broken(4, format!("{:?} moved {what}", change.actor));
+        };
+        let home = self.nodes.get(&to.pod_uid).cloned().unwrap_or_default();
+        let nodes = &pool.affinity.node_names;
+        let fits = home == *node && (nodes.is_empty() || nodes.contains(node));
+        self.require(fits, 13, || format!("{node} moved {what} of node {home}"));
+        let used = self
+            .live(api)
+            .any(|usage| usage.uid == from.pod_uid && usage.addresses.contains(&address));
+        self.require(!used, 8, || format!("{what} was moved and is in use"));
+        self.require(from.releasing.is_none(), 16, || {
+            format!("{what} was moved while it was given back")
+        });
+        self.hits.remove(&(address, from.pod_uid.clone()));
+        self.note_hit(pool, address, node, to);
+    }
+
+    /// Whether the claim needs no call of the provider.
+    fn note_hit(&mut self, pool: &Pool, address: IpAddr, node: &str, record: &Record) {
         let key = (address, record.pod_uid.clone());
         self.released.remove(&key);
         if is_hit(pool, address, node) {
@@ -208,7 +261,9 @@ impl Check {
         let actor = match change.actor {
             Actor::Agent(node) => {
                 self.require(!used, 8, || format!("{node} freed {what}, which is in use"));
-                self.require(*node == home, 4, || {
+                // What an ordinal cannot take along is given up where its next Pod is.
+                let foreign = *node != home && !sets::is_member(&record.pod);
+                self.require(!foreign, 4, || {
                     format!("{node} freed {what} of node {home}")
                 });
                 format!("agent/{node}/")
@@ -220,17 +275,7 @@ impl Check {
             }
             other => return self.broken(4, format!("{other:?} freed {what}")),
         };
-        // A NIC that was given another address by now has no use for this one.
-        let nic = record.nic.as_deref();
-        let pools = self.pools(api);
-        let mut others = pools.iter().flat_map(|pool| pool.records.iter());
-        let leftover = others.any(|(other, found)| {
-            other != address
-                && Family::of(other) == Family::of(address)
-                && found.pod_uid == *uid
-                && found.nic.as_deref() == nic
-        });
-        let plain = pool.mode == Mode::Plain && !leftover;
+        let plain = pool.mode == Mode::Plain && !self.is_leftover(api, address, record);
         self.require(!(plain && alive), 8, || {
             format!("{what} was freed and the Pod lives")
         });
@@ -249,6 +294,28 @@ impl Check {
             });
         }
     }
+}
+
+impl Check {
+    /// A NIC that was given another address by now has no use for this one.
+    fn is_leftover(&mut self, api: &Api, address: IpAddr, record: &Record) -> bool {
+        let pools = self.pools(api);
+        let mut others = pools.iter().flat_map(|pool| pool.records.iter());
+        others.any(|(other, found)| {
+            other != address
+                && Family::of(other) == Family::of(address)
+                && found.pod_uid == record.pod_uid
+                && found.nic == record.nic
+        })
+    }
+}
+
+/// Whether both are of one ordinal, and of one of its NICs.
+fn is_handed_on(old: &Record, new: &Record) -> bool {
+    sets::is_member(&old.pod)
+        && old.pod == new.pod
+        && old.nic == new.nic
+        && old.pod_uid != new.pod_uid
 }
 
 /// Ready on this node as the pool that was written says.

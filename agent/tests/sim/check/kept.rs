@@ -1,0 +1,63 @@
+//! 11: an ordinal of a StatefulSet keeps its addresses as long as the set wants it.
+
+use std::net::IpAddr;
+
+use super::{Check, Usage};
+use crate::api::Api;
+use crate::sets;
+
+/// What an ordinal has.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) addresses: Vec<IpAddr>,
+    /// Where its Pod was, and whether sub-ENIs of that pool hang there.
+    node: String,
+    prewarm: bool,
+}
+
+impl Check {
+    /// The set may have fewer Pods by now: those it does not want keep nothing.
+    pub(super) fn forget_unwanted(&mut self, api: &Api) {
+        let replicas = sets::replicas(api);
+        self.kept.retain(|(key, _), _| sets::wants(replicas, key));
+    }
+
+    /// An ADD of one of its Pods is answered.
+    pub(super) fn judge_kept(&mut self, api: &Api, usage: &Usage) {
+        if !sets::wants(sets::replicas(api), &usage.pod) {
+            return;
+        }
+        let node = self.nodes.get(&usage.uid).cloned().unwrap_or_default();
+        let pools = self.pools(api);
+        let prewarm = usage.addresses.iter().any(|address| {
+            let mut pools = pools.iter();
+            pools.any(|pool| pool.name.starts_with("warm") && pool.usable.contains(*address))
+        });
+        let kept = Kept {
+            addresses: usage.addresses.clone(),
+            node,
+            prewarm,
+        };
+        let key = (usage.pod.clone(), usage.ifname.clone());
+        let Some(before) = self.kept.insert(key, kept.clone()) else {
+            return;
+        };
+        let moved = before.node != kept.node;
+        self.counts.kept += usize::from(before.addresses == kept.addresses);
+        self.counts.moved += usize::from(moved && before.addresses == kept.addresses);
+        // The sub-ENIs of a prewarm pool do not go with a Pod.
+        let excused = before.prewarm && moved;
+        self.require(before.addresses == kept.addresses || excused, 11, || {
+            format!(
+                "{} {} {} had {:?} on {} and got {:?} on {}",
+                usage.pod,
+                usage.uid,
+                usage.ifname,
+                before.addresses,
+                before.node,
+                kept.addresses,
+                kept.node
+            )
+        });
+    }
+}

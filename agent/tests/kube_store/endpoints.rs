@@ -170,3 +170,23 @@ async fn the_parent_nic_of_a_prewarm_pool_is_published_once() {
     publisher.publish_all().await;
     assert_eq!(read().await.resource_version(), written.resource_version());
 }
+
+/// An endpoint without an owner is of an identity: the next Pod may have written it since.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_others_wrote_meanwhile_goes_only_with_its_owner() {
+    for owned in [false, true] {
+        let bench = bench().await;
+        let key = ObjectKey::new("default", "a");
+        let mut object = endpoint("u-1");
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u-1"}]);
+        object.metadata.owner_references = owned.then(|| serde_json::from_value(owner).unwrap());
+        let read = bench.store.put_endpoint(object).await.unwrap();
+        let mut newer = read.clone();
+        newer.status.current.uid = "u-2".into();
+        bench.store.put_endpoint(newer).await.unwrap();
+        bench.store.delete_endpoint(&read).await.unwrap();
+        let left = bench.store.endpoint(&key, Freshness::Fresh).await.unwrap();
+        let left = left.map(|left| left.status.current.uid);
+        assert_eq!(left.as_deref(), (!owned).then_some("u-2"));
+    }
+}

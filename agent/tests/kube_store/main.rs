@@ -7,6 +7,7 @@
 )]
 
 mod endpoints;
+mod identities;
 mod pods;
 mod pools;
 mod rig;

@@ -179,6 +179,23 @@ impl Cluster {
         read.map_err(|error| self.list_error("pods", error))
     }
 
+    /// The Pod with this UID that a virtual machine of the namespace runs in.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    pub(crate) async fn launcher(
+        &self,
+        namespace: &str,
+        uid: &str,
+    ) -> Result<Option<Pod>, ListError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let launchers = ListParams::default().labels("kubevirt.io=virt-launcher");
+        let listed = api.list(&launchers).await;
+        let listed = listed.map_err(|error| self.list_error("pods", error))?;
+        let is_it = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
+        Ok(listed.items.into_iter().find(is_it))
+    }
+
     async fn list<K>(&self, what: &'static str, kind: &'static str) -> Result<Listed<K>, ListError>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,

@@ -15,6 +15,10 @@ use spiderpool_api::trace_v1::HeldAttachment;
 use crate::facts::{Known, Reserved};
 use crate::output;
 
+/// Owners whose addresses outlive their Pods.
+const SET: &str = "StatefulSet";
+const MACHINE: &str = "VirtualMachineInstance";
+
 /// What was read.
 pub(crate) struct Sources<'a> {
     pub(crate) address: IpAddr,
@@ -23,6 +27,24 @@ pub(crate) struct Sources<'a> {
     pub(crate) endpoints: &'a [SpiderEndpoint],
     /// Of this node; `None` when no agent answers here.
     pub(crate) attachments: Option<&'a [HeldAttachment]>,
+}
+
+impl Sources<'_> {
+    /// Whether the record is of a virtual machine, as its endpoint says.
+    pub(crate) fn is_machines(&self, owner: &Owner) -> bool {
+        self.kind_of(owner) == Some(MACHINE)
+    }
+
+    /// Kind of what controls the record's Pod, as the endpoint under its key says.
+    fn kind_of(&self, owner: &Owner) -> Option<&str> {
+        let is_it = |endpoint: &&SpiderEndpoint| {
+            let meta = &endpoint.metadata;
+            let parts = meta.namespace.as_deref().zip(meta.name.as_deref());
+            parts == owner.pod.split_once('/')
+        };
+        let endpoint = self.endpoints.iter().find(is_it)?;
+        Some(&endpoint.status.owner_controller_type)
+    }
 }
 
 /// The answer. The JSON keys are fixed: scripts rely on them.
@@ -132,18 +154,17 @@ pub(crate) fn find(sources: &Sources<'_>, owners: &[Owner], pod: Option<&PodObje
             agrees: uid == Some(other.pod_uid.as_str()),
         });
     }
-    let endpoints = add_endpoints(&mut found, sources, uid);
+    add_endpoints(&mut found, sources, uid);
     add_attachments(&mut found, sources, uid);
     if let Some(owner) = &owner {
-        add_pod(&mut found, owner, pod, endpoints);
+        let kept = matches!(sources.kind_of(owner), Some(SET | MACHINE));
+        add_pod(&mut found, owner, pod, kept);
     }
     found.problems.extend(disagreements(&found, owners));
     found
 }
 
-/// The first endpoint that names the address, with its kind of owner.
-fn add_endpoints(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) -> Option<String> {
-    let mut kind = None;
+fn add_endpoints(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) {
     for endpoint in sources.endpoints {
         let current = &endpoint.status.current;
         for nic in &current.ips {
@@ -155,7 +176,6 @@ fn add_endpoints(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) ->
             let Some((_, pool)) = side else { continue };
             let namespace = endpoint.metadata.namespace.as_deref().unwrap_or_default();
             let name = endpoint.metadata.name.as_deref().unwrap_or_default();
-            kind.get_or_insert_with(|| endpoint.status.owner_controller_type.clone());
             found.claims.push(Claim {
                 source: "endpoint",
                 object: format!("{namespace}/{name}"),
@@ -167,7 +187,6 @@ fn add_endpoints(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) ->
             });
         }
     }
-    kind
 }
 
 fn add_attachments(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) {
@@ -191,11 +210,10 @@ fn add_attachments(found: &mut Found, sources: &Sources<'_>, uid: Option<&str>) 
     }
 }
 
-fn add_pod(found: &mut Found, owner: &Owner, pod: Option<&PodObject>, kind: Option<String>) {
+/// `kept`: the addresses outlive their Pods.
+fn add_pod(found: &mut Found, owner: &Owner, pod: Option<&PodObject>, kept: bool) {
     let Some(pod) = pod else {
-        // Their addresses outlive the Pods.
-        let kept = ["StatefulSet", "VirtualMachineInstance"];
-        if !kind.is_some_and(|kind| kept.contains(&kind.as_str())) {
+        if !kept {
             found.problems.push(format!(
                 "Pod {} does not exist any more: the record is left over, garbage collection frees it",
                 owner.pod
@@ -209,16 +227,20 @@ fn add_pod(found: &mut Found, owner: &Owner, pod: Option<&PodObject>, kind: Opti
         let created = pod.creation_timestamp();
         found.since = created.map(|time| format!("{} at the earliest", time.0));
     }
-    if !agrees {
+    // The next Pod of an ordinal takes the record over when it is attached.
+    let status = pod.status.as_ref();
+    let is_up = status.is_some_and(|status| status.pod_ips.is_some());
+    if !agrees && (is_up || !kept) {
         found.problems.push(format!(
             "Pod {} has UID {uid}, the record is of UID {}: it is left over of an older Pod of that name",
             owner.pod, owner.pod_uid
         ));
     }
+    let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     found.claims.push(Claim {
         source: "pod",
-        object: owner.pod.clone(),
-        pod: owner.pod.clone(),
+        object: name.clone(),
+        pod: name,
         pod_uid: uid,
         nic: None,
         pool: None,

@@ -184,9 +184,15 @@ pub(crate) async fn run_ip(cluster: &Cluster, verb: &IpVerb) -> Result<ExitCode,
         attachments: attachments.as_deref(),
     };
     let owners = find::owners(&sources);
-    let named = owners.first().and_then(|owner| owner.pod.split_once('/'));
+    let named = owners
+        .first()
+        .and_then(|owner| Some((owner, owner.pod.split_once('/')?)));
     let pod = match named {
-        Some((namespace, name)) => cluster.pod(namespace, name).await?,
+        // The records of a machine have its name, its Pods have others.
+        Some((owner, (namespace, _))) if sources.is_machines(owner) => {
+            cluster.launcher(namespace, &owner.pod_uid).await?
+        }
+        Some((_, (namespace, name))) => cluster.pod(namespace, name).await?,
         None => None,
     };
     let found = find::find(&sources, &owners, pod.as_ref());

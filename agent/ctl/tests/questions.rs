@@ -340,6 +340,34 @@ named by: annotation ipam.spidernet.io/ippool of the Pod: {\"ipv4\":[\"a\"]}
         }
     }
 
+    /// Their addresses outlive them: a record without its Pod, or of the one before, is as it should be.
+    #[test]
+    fn addresses_that_outlive_their_pods_are_no_problem() {
+        let pools = [pool("a", "10.0.0.10-10.0.0.12", &[("10.0.0.10", UID)])];
+        let mut kept = endpoint(UID);
+        kept["status"]["ownerControllerType"] = json!("StatefulSet");
+        let mut up = pod("u-2");
+        up["status"] = json!({"podIPs": [{"ip": "10.0.0.11"}]});
+        for (pods, code) in [(vec![], 0), (vec![pod("u-2")], 0), (vec![up], 1)] {
+            let host = Host::new(api(&pools, &[kept.clone()], &pods), vec![]);
+            let output = host.run(&["ip", "find", "10.0.0.10"]);
+            assert_eq!(output.status.code(), Some(code), "{}", stdout(&output));
+        }
+        // A machine's Pod has another name than its records.
+        kept["status"]["ownerControllerType"] = json!("VirtualMachineInstance");
+        let mut launcher = pod(UID);
+        launcher["metadata"]["name"] = json!("virt-launcher-x7");
+        let mut routes = api(&pools, &[kept], &[pod("u-7")]);
+        let route = "/api/v1/namespaces/shop/pods?&labelSelector=kubevirt.io%3Dvirt-launcher";
+        let listed =
+            json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [launcher]});
+        routes.push((route.to_owned(), listed));
+        let output = Host::new(routes, vec![]).run(&["ip", "find", "10.0.0.10"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+        let line = "shop/virt-launcher-x7  shop/virt-launcher-x7  u-1";
+        assert!(stdout(&output).contains(line), "{}", stdout(&output));
+    }
+
     #[test]
     fn a_trace_tells_candidates_refusals_and_what_is_written() {
         let family = json!({"nic": "net1", "family": "IPv4",

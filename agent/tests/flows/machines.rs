@@ -124,6 +124,18 @@ async fn the_source_of_a_failed_migration_has_its_address_again() {
     assert_eq!(world.records("p4"), ["10.40.0.10 u-1"]);
 }
 
+#[tokio::test]
+async fn a_trace_finds_what_is_written_under_the_machines_name() {
+    let world = world();
+    launcher(&world, "launcher-a", "u-1");
+    let call = request("c-1", "launcher-a", "u-1");
+    world.add(&call).await.unwrap();
+    let told = crate::trace::trace(&world, "vms/launcher-a").await;
+    assert_eq!(told.endpoint.unwrap()["current"]["uid"], "u-1");
+    assert_eq!(told.records.len(), 1);
+    assert_eq!(told.records[0].pod_uid, "u-1");
+}
+
 /// While one of a machine's two Pods lives, the end of the other frees nothing of it.
 #[tokio::test]
 async fn the_end_of_one_of_two_pods_frees_nothing_of_the_other() {

@@ -19,7 +19,7 @@ async fn ask(world: &World, route: &str) -> Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-async fn trace(world: &World, pod: &str) -> TraceReport {
+pub(crate) async fn trace(world: &World, pod: &str) -> TraceReport {
     let (namespace, name) = pod.split_once('/').unwrap();
     let route = format!("/v1/trace?podNamespace={namespace}&podName={name}");
     serde_json::from_value(ask(world, &route).await).unwrap()

@@ -8,6 +8,7 @@ mod check;
 mod create;
 mod engine;
 pub mod error;
+mod function;
 mod holder;
 mod layer3;
 mod parent;
@@ -26,6 +27,7 @@ use spiderpool_netops::netns::NetnsId;
 
 pub use engine::KernelNic;
 pub use error::NicError;
+pub use function::{FunctionError, HostNic};
 
 /// One NIC as it shall be in the Pod.
 #[derive(Debug, Clone)]
@@ -251,6 +253,15 @@ pub trait NicOps: Send + Sync {
         netns: &'a Path,
         ifname: &'a IfName,
     ) -> BoxFuture<'a, Result<OpenedTarget, NicError>>;
+
+    /// The host NIC behind a virtual function in the Pod's namespace.
+    ///
+    /// Errors: the text says what is in the way.
+    fn host_nic<'a>(
+        &'a self,
+        netns: &'a Path,
+        ifname: &'a IfName,
+    ) -> BoxFuture<'a, Result<HostNic, FunctionError>>;
 
     /// Makes the NIC: link, sysctls, pre-flight, addresses, routes, announcement. On failure the
     /// link is deleted again. An equal link is taken over.

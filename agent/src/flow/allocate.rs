@@ -11,7 +11,7 @@ use spiderpool_ipam::batch::Op;
 use spiderpool_ipam::candidates::{
     self, EVENT_CANDIDATE_IGNORED, NicCandidates, Request, Selection,
 };
-use spiderpool_ipam::facts::Snapshot;
+use spiderpool_ipam::facts::{Master, Snapshot};
 use spiderpool_ipam::plan::{self, Adoption, Allocation, Held, Intent};
 use spiderpool_ipam::range::Family;
 
@@ -20,9 +20,11 @@ use super::ahead::promises_for;
 use super::allocation::{AllocationError, FamilyFailure};
 use super::call::NicCall;
 use super::claim::{Claimer, Given};
+use super::error::full;
 use super::record::endpoint_key;
 use crate::agent::Agent;
 use crate::events::{Notice, PodUid};
+use crate::nic::HostNic;
 use crate::store::{Freshness, ObjectKey, PodObject};
 use crate::writer::WriteError;
 
@@ -52,7 +54,10 @@ impl Agent {
     ) -> Result<Allocated, AllocateError> {
         loop {
             let endpoint = self.endpoint_of(pod).await?;
-            let snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
+            let mut snapshot = self.snapshot(pod, endpoint.as_ref()).await?;
+            if call.call.conf.match_master_subnet {
+                snapshot.master = self.master_of(call).await;
+            }
             if let Some((allocation, told)) = self.attempt(call, pod, &snapshot, endpoint).await? {
                 let published = || {
                     let mut ips = allocation.ips.iter();
@@ -64,6 +69,17 @@ impl Agent {
             let limits = &call.call.limits;
             let again = limits.allow("the Pod's earlier addresses were given up", Duration::ZERO);
             again.map_err(AllocationError::Ended)?;
+        }
+    }
+
+    /// The host NIC behind the NIC being added.
+    async fn master_of(&self, call: &NicCall) -> Master {
+        let Some(netns) = &call.netns else {
+            return Master::Unknown("the call names no network namespace".to_owned());
+        };
+        match self.nic.host_nic(netns, call.key.ifname()).await {
+            Ok(HostNic { name, addresses }) => Master::Known { name, addresses },
+            Err(error) => Master::Unknown(full(&error)),
         }
     }
 

@@ -19,8 +19,8 @@ use spiderpool_netops::sysctl::Sysctls;
 
 use super::sandbox::{Identity, Sandbox};
 use super::{
-    Attached, Drops, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget, check,
-    create, layer3, parent, preflight, remove,
+    Attached, Drops, FunctionError, Holder, HostNic, MasterInfo, NicError, NicOps, NicSpec,
+    NicTarget, OpenedTarget, check, create, function, layer3, parent, preflight, remove,
 };
 use crate::failpoint::add_step;
 
@@ -296,6 +296,14 @@ impl NicOps for KernelNic {
         ifname: &'a IfName,
     ) -> BoxFuture<'a, Result<OpenedTarget, NicError>> {
         self.open_target_now(netns, ifname).boxed()
+    }
+
+    fn host_nic<'a>(
+        &'a self,
+        netns: &'a Path,
+        ifname: &'a IfName,
+    ) -> BoxFuture<'a, Result<HostNic, FunctionError>> {
+        function::find(&self.host, Path::new(function::PCI_DEVICES), netns, ifname).boxed()
     }
 
     fn attach(&self, spec: NicSpec) -> BoxFuture<'_, Result<Attached, NicError>> {

@@ -11,8 +11,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::errno::Errno;
 use spiderpool_agent::nic::{
-    Attached, Drops, Family, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget,
-    OpenedTarget, PreflightReport, PreflightResult,
+    Attached, Drops, Family, FunctionError, Holder, HostNic, MasterInfo, NicError, NicOps, NicSpec,
+    NicTarget, OpenedTarget, PreflightReport, PreflightResult,
 };
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_netops::netns::{NetnsError, NetnsId};
@@ -34,6 +34,7 @@ struct Kernel {
     panics: bool,
     no_vlan_links: bool,
     drops: Drops,
+    functions: BTreeMap<(PathBuf, String), HostNic>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +123,12 @@ impl FakeNic {
     /// What every NIC has dropped.
     pub(crate) fn set_drops(&self, drops: Drops) {
         self.kernel().drops = drops;
+    }
+
+    /// The interface is a virtual function of this NIC.
+    pub(crate) fn add_function(&self, path: &str, ifname: &str, host: HostNic) {
+        let key = (PathBuf::from(path), ifname.to_owned());
+        self.kernel().functions.insert(key, host);
     }
 
     pub(crate) fn link(&self, path: &str, ifname: &str) -> Option<Link> {
@@ -343,6 +350,23 @@ impl NicOps for FakeNic {
                 netns_id,
                 vlan_link_present: kernel.links.contains_key(&key),
             })
+        }
+        .boxed()
+    }
+
+    fn host_nic<'a>(
+        &'a self,
+        netns: &'a Path,
+        ifname: &'a IfName,
+    ) -> BoxFuture<'a, Result<HostNic, FunctionError>> {
+        async move {
+            let kernel = self.kernel();
+            let found = kernel
+                .functions
+                .get(&(netns.to_owned(), ifname.to_string()));
+            found
+                .cloned()
+                .ok_or_else(|| FunctionError::NoDevice(ifname.clone()))
         }
         .boxed()
     }

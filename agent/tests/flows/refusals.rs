@@ -364,3 +364,29 @@ async fn an_unreadable_pool_is_named_with_its_reason_and_left_alone() {
     let left = world.store.current_pool("p4").unwrap();
     assert_eq!(left.raw()["status"], raw["status"]);
 }
+
+/// Spec ipam 3.4, filter 8: pools of the physical function's subnets only; without a function to ask,
+/// none.
+#[tokio::test]
+async fn match_master_subnet_asks_the_physical_function() {
+    let world = World::new();
+    world.plain_pool("p4", "10.31.0.0/24", &["10.31.0.10"]);
+    world.plain_pool("q4", "10.32.0.0/24", &["10.32.0.10"]);
+    world.pod("shop/web-0", "u-1");
+    let mut add = Request::ipam("c-1", "net1", &["p4", "q4"]).pod("shop/web-0", "u-1");
+    let mut ipam = serde_json::to_value(add.build("ADD")).unwrap()["conf"]["ipam"].clone();
+    ipam["match_master_subnet"] = serde_json::json!(true);
+    add = add.conf("ipam", ipam);
+    let failure = world.add(&add).await.unwrap_err();
+    assert_eq!(failure.code.number(), 100, "{failure:?}");
+    let part = "the Pod has no NIC net1 of a PCI device";
+    assert!(failure.details.contains(part), "{failure:?}");
+    let host = spiderpool_agent::nic::HostNic {
+        name: "ens1f0".into(),
+        addresses: vec!["10.32.0.2".parse().unwrap()],
+    };
+    world.nic.add_function("/proc/self/ns/net", "net1", host);
+    let result = world.add(&add).await.unwrap();
+    assert_eq!(crate::world::addresses(&result), ["10.32.0.10/24"]);
+    assert!(world.records("p4").is_empty());
+}

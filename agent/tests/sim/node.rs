@@ -13,7 +13,8 @@ use spiderpool_agent::clock::Jitter;
 use spiderpool_agent::flow::call::Limits;
 use spiderpool_agent::flow::error::Failure;
 use spiderpool_agent::nic::{
-    Attached, Drops, Holder, MasterInfo, NicError, NicOps, NicSpec, NicTarget, OpenedTarget,
+    Attached, Drops, FunctionError, Holder, HostNic, MasterInfo, NicError, NicOps, NicSpec,
+    NicTarget, OpenedTarget,
 };
 use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
@@ -287,6 +288,15 @@ impl NicOps for GatedNic {
     ) -> BoxFuture<'a, Result<OpenedTarget, NicError>> {
         let work = self.inner.open_target(netns, ifname);
         self.through(false, work).boxed()
+    }
+
+    fn host_nic<'a>(
+        &'a self,
+        netns: &'a std::path::Path,
+        ifname: &'a IfName,
+    ) -> BoxFuture<'a, Result<HostNic, FunctionError>> {
+        self.through(false, self.inner.host_nic(netns, ifname))
+            .boxed()
     }
 
     fn attach(&self, spec: NicSpec) -> BoxFuture<'_, Result<Attached, NicError>> {

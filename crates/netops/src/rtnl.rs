@@ -8,6 +8,7 @@ mod address;
 mod counters;
 mod error;
 mod link;
+mod parent_device;
 mod qdisc;
 mod route;
 mod vlan_support;

@@ -6,8 +6,10 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::core::{ObjectMeta, PartialObjectMeta};
-use kube::{Api, Client, Error};
+use kube::core::{ObjectMeta, PartialObjectMeta, Request};
+use kube::{Api, Client, Error, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, VmiFacts};
 
 /// Label selector of the Pods that machines run in.
@@ -60,12 +62,35 @@ pub async fn machine(client: &Client, namespace: &str, name: &str) -> Result<Mac
 /// # Errors
 /// Whatever the API answers.
 pub async fn machine_pods(client: &Client, namespace: &str, name: &str) -> Result<Vec<Pod>, Error> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let mut pods = api
-        .list(&ListParams::default().labels(LAUNCHERS))
-        .await?
-        .items;
-    pods.retain(|pod| controller(&pod.metadata) == Some((VMI, name)));
+    let mut pods = launchers(client, namespace).await?;
+    pods.retain(|(machine, _)| machine == name);
+    Ok(pods.into_iter().map(|(_, pod)| pod).collect())
+}
+
+/// The Pods of a namespace that machines run in, each with the machine's name, as `P` reads them.
+///
+/// # Errors
+/// Whatever the API answers.
+pub async fn launchers<P>(client: &Client, namespace: &str) -> Result<Vec<(String, P)>, Error>
+where
+    P: DeserializeOwned,
+{
+    let url = Pod::url_path(&(), Some(namespace));
+    let params = ListParams::default().labels(LAUNCHERS);
+    let request = Request::new(url)
+        .list(&params)
+        .map_err(Error::BuildRequest)?;
+    let listed: Value = client.request(request).await?;
+    let items = listed.get("items").and_then(Value::as_array);
+    let mut pods = Vec::new();
+    for item in items.into_iter().flatten() {
+        let meta = item.get("metadata").cloned().unwrap_or_default();
+        let meta: ObjectMeta = serde_json::from_value(meta).map_err(Error::SerdeError)?;
+        if let Some((VMI, name)) = controller(&meta) {
+            let pod = P::deserialize(item).map_err(Error::SerdeError)?;
+            pods.push((name.to_owned(), pod));
+        }
+    }
     Ok(pods)
 }
 

@@ -6,11 +6,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Env;
+use crate::gc::ScanRequests;
 use crate::health::{Health, Probe};
 use crate::http::{OPEN_METRICS, Port, PortError, Reach, accept, open};
 use crate::metrics::{Metrics, Shown};
@@ -57,7 +58,7 @@ impl Listeners {
             true => Shown::WithDebug,
             false => Shown::Usual,
         };
-        let health = health_routes(context.health);
+        let health = health_routes(context.health).merge(scan_route(context.scans));
         let metrics = Router::new()
             .fallback(get(metrics))
             .with_state((context.metrics, shown));
@@ -75,6 +76,21 @@ fn health_routes(health: Arc<Health>) -> Router {
         .route("/v1/runtime/liveness", get(liveness))
         .route("/v1/runtime/readiness", get(readiness))
         .with_state(health)
+}
+
+/// `POST /v1/gc/scan`: a scan of all records before its time.
+fn scan_route(scans: Arc<ScanRequests>) -> Router {
+    Router::new()
+        .route("/v1/gc/scan", post(scan))
+        .with_state(scans)
+}
+
+async fn scan(State(scans): State<Arc<ScanRequests>>) -> Response {
+    if scans.ask() {
+        return StatusCode::ACCEPTED.into_response();
+    }
+    let text = "this replica does not collect garbage: ask the one that leads\n";
+    (StatusCode::CONFLICT, text).into_response()
 }
 
 async fn liveness(State(health): State<Arc<Health>>) -> Response {

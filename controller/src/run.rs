@@ -9,17 +9,22 @@ use crate::conf_file::Conf;
 use crate::config::{DaemonArgs, Env, Settings, version};
 use crate::connect::connect;
 use crate::election::Candidate;
+use crate::gc;
 use crate::listeners::Listeners;
+use crate::pool_metrics;
 use crate::reconcile::ippool;
 use crate::tasks::{Context, Ends, Group, Tasks};
 
 /// Everything that a controller does. Each task has one line here.
 #[must_use]
 pub fn tasks() -> Tasks {
-    Tasks::new().on_leader("ippool", |context: Context, stop| async {
-        ippool::run(context.client, stop).await;
-        Ok(())
-    })
+    Tasks::new()
+        .on_leader("ippool", |context: Context, stop| async {
+            ippool::run(context.client, stop).await;
+            Ok(())
+        })
+        .on_leader("gc", gc::task)
+        .on_leader("pool metrics", pool_metrics::task)
 }
 
 /// Runs a replica until `stop`.

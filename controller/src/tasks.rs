@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Jitter, SystemClock};
 use crate::config::Settings;
+use crate::gc::ScanRequests;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
@@ -40,6 +41,8 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Where a task says how it is.
     pub health: Arc<Health>,
+    /// Who asks for a scan.
+    pub scans: Arc<ScanRequests>,
 }
 
 impl Context {
@@ -54,6 +57,7 @@ impl Context {
             jitter: Arc::new(Jitter::from_entropy()),
             metrics: Arc::default(),
             health: Arc::default(),
+            scans: Arc::default(),
         }
     }
 }

@@ -17,21 +17,30 @@ pub enum Deleted {
     Waits,
 }
 
-/// Marks this very endpoint (same object UID) for deletion. One without an owner is of an identity,
-/// whose next Pod may have written it since it was read: then it stays.
+/// What an endpoint must still be to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Still {
+    /// The same object, whatever is in it by now.
+    TheSame,
+    /// The same object, and unchanged since it was read.
+    AsRead,
+}
+
+/// Marks this very endpoint (same object UID) for deletion.
 ///
 /// # Errors
 /// [`StoreError`] names the endpoint.
 pub async fn delete(
     api: &Api<SpiderEndpoint>,
     endpoint: &SpiderEndpoint,
+    still: Still,
 ) -> Result<Deleted, StoreError> {
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: endpoint.uid(),
             resource_version: endpoint
                 .resource_version()
-                .filter(|_| endpoint.owner_references().is_empty()),
+                .filter(|_| still == Still::AsRead),
         }),
         ..DeleteParams::default()
     };

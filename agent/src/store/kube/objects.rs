@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
-use spiderpool_controller::objects::endpoint::{self, Deleted};
+use spiderpool_controller::objects::endpoint::{self, Deleted, Still};
 
 use super::{PodEvent, StoreError};
 use crate::failpoint::del_step;
@@ -69,7 +69,13 @@ pub(super) async fn remove_endpoint(
     api: &Api<SpiderEndpoint>,
     found: &SpiderEndpoint,
 ) -> Result<(), StoreError> {
-    match del_step!(DeleteEndpoint, endpoint::delete(api, found))? {
+    // One without an owner is of an identity, whose next Pod may have written it since it was read:
+    // then it stays.
+    let still = match found.owner_references().is_empty() {
+        true => Still::AsRead,
+        false => Still::TheSame,
+    };
+    match del_step!(DeleteEndpoint, endpoint::delete(api, found, still))? {
         Deleted::Waits => del_step!(DropFinalizer, endpoint::drop_finalizer(api, found)),
         Deleted::Gone => Ok(()),
     }

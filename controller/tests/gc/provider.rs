@@ -1,0 +1,98 @@
+//! Pools with a provider: who is told, in which order, and under which mark.
+
+use serde_json::{Value, json};
+
+use super::rig::{NODE, Rig, uid};
+
+fn prewarm(pair: Option<&str>) -> Value {
+    let mut marks =
+        json!({"ipam.spidernet.io/iaas-provider": "lab", "ipam.spidernet.io/parent-nic": "eth1"});
+    if let Some(pair) = pair {
+        marks["ipam.spidernet.io/pair-pool"] = json!(pair);
+    }
+    marks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prewarmed_pair_goes_with_one_call_and_not_before_it() {
+    let mut rig = Rig::new(|_| {});
+    rig.pool(
+        "v4",
+        prewarm(Some("v6")),
+        &[("10.7.0.10", "ns/gone", "u-1")],
+    )
+    .await;
+    rig.pool("v6", prewarm(None), &[("fd00:7::10", "ns/gone", "u-1")])
+        .await;
+    rig.provider.fail_release(500);
+    rig.start();
+    rig.until("the first call", async || {
+        rig.provider.released().len() == 1
+    })
+    .await;
+    let record = rig.records("v4").await;
+    let record = record.get("10.7.0.10".parse().unwrap()).unwrap();
+    let mark = record.releasing.clone().unwrap();
+    assert!(mark.by.starts_with("controller/c-0/"), "{mark:?}");
+    rig.scan().await;
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+    assert_eq!(rig.recorded("v6").await, [""; 0]);
+    let calls = rig.provider.released();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    let call = calls.last().unwrap();
+    assert_eq!(
+        (call.pool_name.as_str(), call.node_name.as_str()),
+        ("v4", NODE)
+    );
+    assert_eq!(
+        (call.pod_name.as_str(), call.pod_uid.as_str()),
+        ("gone", uid("u-1").as_str())
+    );
+    assert_eq!(call.parent_nic_mac, None);
+    assert_eq!(call.ip_address.to_string(), "10.7.0.10");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_published_parent_is_named() {
+    let mut rig = Rig::new(|_| {});
+    rig.pool("v4", prewarm(None), &[("10.7.0.10", "ns/gone", "u-1")])
+        .await;
+    let parent = json!({"parentNic": {"name": "eth1", "mac": "fa:16:3e:00:00:01"}});
+    rig.patch_status("SpiderIPPool", "v4", parent).await;
+    rig.start();
+    rig.scan().await;
+    let calls = rig.provider.released();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(
+        calls[0].parent_nic_mac.unwrap().to_string(),
+        "fa:16:3e:00:00:01"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_and_global_pools_need_no_provider() {
+    let mut rig = Rig::new(|_| {});
+    let global = json!({"ipam.spidernet.io/iaas-provider": "lab"});
+    rig.pool("global", global, &[("10.7.0.10", "ns/gone", "u-1")])
+        .await;
+    rig.start();
+    rig.scan().await;
+    assert_eq!(rig.recorded("global").await, [""; 0]);
+    assert!(rig.provider.released().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_somebody_else_is_left_to_him_for_his_time() {
+    let mut rig = Rig::new(|_| {});
+    let marked = "u-1+agent/n1/7@2027-01-05T09:59:00Z";
+    rig.pool("v4", prewarm(None), &[("10.7.0.10", "ns/gone", marked)])
+        .await;
+    rig.start();
+    rig.scan().await;
+    assert_eq!(rig.recorded("v4").await, ["10.7.0.10"]);
+    assert!(rig.provider.released().is_empty());
+    rig.clock.set("2027-01-05T10:01:01Z".parse().unwrap());
+    rig.scan().await;
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+    assert_eq!(rig.provider.released().len(), 1);
+}

@@ -10,14 +10,17 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use spiderpool_controller::conf_file;
-use spiderpool_controller::connect;
-use spiderpool_controller::reconcile::ippool;
+use spiderpool_controller::client::bounded;
+use spiderpool_controller::conf_file::{self, Conf};
+use spiderpool_controller::config::Env;
+use spiderpool_controller::run::run_alone;
+use spiderpool_controller::{self as controller, connect};
 use spiderpool_embedded_api::{
     EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
 };
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::admission;
+use spiderpool_ipam::gc::Knobs;
 use spiderpool_netops::netns::Netns;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -45,10 +48,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let _alone = lock_run_dir(&args.node)?;
     let files = StandalonePaths::new(&args.dir);
-    let (switches, provider) = conf_file::read(&files.conf_path())?;
+    let (conf, provider) = conf_file::read(&files.conf_path())?;
     let settings = Settings {
         standalone: true,
-        switches,
+        switches: conf.sticky(),
         ..args.node.settings()?
     };
     let api = open_api(&args.state, &settings).await?;
@@ -69,7 +72,8 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
     manifests.look().await;
     let tasks = TaskTracker::new();
     let background = stop.child_token();
-    tasks.spawn(ippool::run(client.clone(), background.clone()));
+    let controller = controller_of(&settings.node, conf, client.clone(), provider.clone())?;
+    tasks.spawn(control(controller, background.clone()));
     tasks.spawn(manifests.run(background.clone()));
     let result = run_node(settings, client, provider, &args.node, stop).await;
     background.cancel();
@@ -79,16 +83,45 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
     result
 }
 
+/// What the leader of a cluster does is done here by the only node there is.
+fn controller_of(
+    node: &str,
+    conf: Conf,
+    client: Client,
+    provider: Option<Arc<dyn Provider>>,
+) -> anyhow::Result<controller::tasks::Context> {
+    let env = Env {
+        gc: Knobs::read(|name| std::env::var(name).ok())?,
+        ..Env::new(node, "default")
+    };
+    let settings = controller::config::Settings {
+        env,
+        conf,
+        tls: None,
+    };
+    Ok(controller::tasks::Context {
+        provider,
+        ..controller::tasks::Context::new(bounded(client), settings)
+    })
+}
+
+/// Pods are attached whatever becomes of the controller's tasks.
+async fn control(context: controller::tasks::Context, stop: CancellationToken) {
+    if let Err(error) = run_alone(context, stop).await {
+        tracing::error!("pools and addresses are not looked after any more: {error:#}");
+    }
+}
+
 /// Runs the agent on an API that is there already, until `stop`.
 ///
 /// # Errors
 /// What keeps it from starting or serving.
 pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let _alone = lock_run_dir(&args.node)?;
-    let (switches, provider) = conf_file::read(&args.config_path)?;
+    let (conf, provider) = conf_file::read(&args.config_path)?;
     let client = connect::connect(args.kubeconfig.as_deref()).await?;
     let settings = Settings {
-        switches,
+        switches: conf.sticky(),
         ..args.node.settings()?
     };
     run_node(settings, client, provider, &args.node, stop).await

@@ -201,14 +201,15 @@ impl Conf {
     }
 }
 
-/// What a node's agent needs of the file: whose addresses outlive a Pod, and the provider if one is
-/// configured. Blocks on the disk, and says in the log what came of it.
+/// The file, and the provider if one is configured. Blocks on the disk, and says in the log what came
+/// of it.
 ///
 /// # Errors
 /// [`ConfError`] names file and value.
-pub fn read(path: &Path) -> Result<(Switches, Option<Arc<dyn Provider>>), ConfError> {
+pub fn read(path: &Path) -> Result<(Conf, Option<Arc<dyn Provider>>), ConfError> {
     let conf = Conf::read(path).inspect_err(|error| tracing::error!("{}", full(error)))?;
-    Ok((conf.sticky(), conf.provider()?))
+    let provider = conf.provider()?;
+    Ok((conf, provider))
 }
 
 #[cfg(test)]

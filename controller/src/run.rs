@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chain::full;
 use crate::client::bounded;
-use crate::conf_file::Conf;
+use crate::conf_file;
 use crate::config::{DaemonArgs, Env, Settings, version};
 use crate::connect::connect;
 use crate::election::Candidate;
@@ -36,8 +36,7 @@ pub async fn run_daemon(
     env: Env,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let conf = Conf::read(&args.config_path)?;
-    let provider = conf.provider()?;
+    let (conf, provider) = conf_file::read(&args.config_path)?;
     let tls = args.tls_files()?;
     let settings = Settings { env, conf, tls };
     let client = connect(args.kubeconfig.as_deref()).await?;

@@ -65,6 +65,10 @@ pub const MULTUS_CNI_VERSION: &str = "multus.spidernet.io/cni-version";
 pub const CNI_CONFIG_NAME: &str = "cni.spidernet.io/cniconfig-name";
 /// Resource of sub-ENIs under a provider of generation 1.
 pub const RESOURCE_SUB_ENI: &str = "spidernet.io/sub-eni";
+/// NetworkAttachmentDefinition annotation of Multus: the device that a Pod of this network asks for.
+pub const NETWORK_RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
+/// Resources of Open vSwitch bridges with devices: this and the bridge.
+pub const OVS_RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
 /// Annotation of a `virt-launcher` Pod that is the target of a live migration.
 pub const KUBEVIRT_MIGRATION_JOB: &str = "kubevirt.io/migrationJobName";
 /// Prefix of the keys by which an automatic pool's `podAffinity` names its application.

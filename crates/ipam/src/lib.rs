@@ -14,11 +14,13 @@ pub mod first_generation;
 #[cfg(test)]
 mod fixture;
 pub mod gc;
+pub mod multus;
 pub mod networks;
 pub mod overlap;
 pub mod pattern;
 pub mod pick;
 pub mod plan;
+pub mod pod_cidr;
 pub mod pool;
 pub mod range;
 pub mod range_set;

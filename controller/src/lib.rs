@@ -13,6 +13,7 @@ pub mod conf_file;
 pub mod config;
 pub mod connect;
 pub mod election;
+pub mod events;
 pub mod gc;
 pub mod health;
 pub mod http;

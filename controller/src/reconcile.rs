@@ -1,3 +1,6 @@
-//! One module a kind.
+//! Reconcilers.
 
+pub mod coordinator;
+mod finalizer;
 pub mod ippool;
+pub mod multus_config;

@@ -9,20 +9,25 @@ use crate::conf_file;
 use crate::config::{DaemonArgs, Env, Settings, version};
 use crate::connect::connect;
 use crate::election::Candidate;
+use crate::events::Events;
 use crate::gc;
 use crate::listeners::Listeners;
 use crate::pool_metrics;
-use crate::reconcile::ippool;
+use crate::reconcile::{coordinator, ippool, multus_config};
 use crate::tasks::{Context, Ends, Group, Tasks};
 
 /// Everything that a controller does. Each task has one line here.
 #[must_use]
 pub fn tasks() -> Tasks {
     Tasks::new()
-        .on_leader("ippool", |context: Context, stop| async {
-            ippool::run(context.client, stop).await;
+        .on_leader("ippool", |context: Context, stop| async move {
+            let env = &context.settings.env;
+            let events = Events::new(context.client.clone(), &env.pod_name);
+            ippool::run(context.client, events, env.pool_resync, stop).await;
             Ok(())
         })
+        .on_leader("multus-config", multus_config::run)
+        .on_leader("coordinator", coordinator::run)
         .on_leader("gc", gc::task)
         .on_leader("pool metrics", pool_metrics::task)
 }

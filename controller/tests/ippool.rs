@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_controller::events::Events;
 use spiderpool_controller::reconcile::ippool;
 use spiderpool_embedded_api::{EmbeddedApi, IpamAdmission};
 use spiderpool_ipam::admission::Settings;
@@ -66,7 +67,9 @@ async fn a_pool_is_counted_and_goes_when_its_last_record_goes() {
     let api = EmbeddedApi::open(&dir.path().join("state.redb"), admission).unwrap();
     let client = Client::new(api.router(), "default");
     let stop = CancellationToken::new();
-    let task = tokio::spawn(ippool::run(client.clone(), stop.clone()));
+    let events = Events::new(client.clone(), "c-0");
+    let resync = Duration::from_secs(300);
+    let task = tokio::spawn(ippool::run(client.clone(), events, resync, stop.clone()));
     let pools: Api<SpiderIPPool> = Api::all(client);
     let total =
         |pool: Option<&SpiderIPPool>| pool.and_then(|pool| pool.status.as_ref()?.total_ip_count);

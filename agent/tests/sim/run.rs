@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spiderpool_controller::events::Events;
+use spiderpool_controller::reconcile::ippool;
 use tokio::time::sleep;
 
 use crate::action::{Action, EDITED, MEMBERS, NODES, PODS, Step};
@@ -22,6 +24,9 @@ use crate::{cluster, gc, kubelet, provider, sets};
 /// How long a cluster at rest may take to heal: two scans, a marker that has to be taken over, a
 /// watch that is silently dead, and the calls between.
 const HEALING: Duration = Duration::from_secs(900);
+
+/// Each pool is looked at again after this time.
+const POOL_RESYNC: Duration = Duration::from_secs(300);
 
 /// What a run came to.
 pub(crate) struct Outcome {
@@ -82,10 +87,9 @@ impl Cluster {
         if !world.mutates(Mutation::FinalizerStays) {
             let gate = world.gate(Actor::Controller);
             let client = http::client(world, &gate);
-            tokio::spawn(spiderpool_controller::reconcile::ippool::run(
-                client,
-                tokio_util::sync::CancellationToken::new(),
-            ));
+            let events = Events::new(client.clone(), "controller");
+            let stop = tokio_util::sync::CancellationToken::new();
+            tokio::spawn(ippool::run(client, events, POOL_RESYNC, stop));
         }
         let collector = Arc::new(Mutex::new(world.gate(Actor::Gc)));
         if !world.mutates(Mutation::GcNever) && !world.mutates(Mutation::DelIsForgotten) {

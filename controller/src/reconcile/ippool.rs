@@ -1,28 +1,44 @@
 //! Pools: `status.totalIPCount`, an initial `status.allocatedIPCount`, and the finalizer of a pool
-//! that is being deleted and has no record left (spec ipam 6.6).
+//! that is being deleted and has no record left (spec ipam 6.6). The owner of a pool that overlaps an
+//! older one is told ([`overlap`]).
+//!
+//! Watches metadata alone: a pool with many records is large, and changes with each ADD. It is read
+//! when it appears, when its specification changes, at each change while it is being deleted, and
+//! again after the resync time. One that cannot be brought in line does not hold up the others.
 
+mod overlap;
+
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::TryStreamExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use futures::{Stream, StreamExt};
+use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::SpiderIPPool;
-use spiderpool_api::names;
 use spiderpool_ipam::range_set::RangeSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::finalizer;
 use crate::chain::full;
 use crate::client::bounded;
+use crate::events::{Events, Note};
+use overlap::Index;
 
 /// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
 const WATCH_SECONDS: u32 = 200;
 /// Between two tries of a pool that could not be brought in line.
 const RETRY: Duration = Duration::from_secs(5);
+/// Writes of one pool in a row that may meet somebody else's.
+const TRIES: u32 = 5;
+/// `reason` of the event on a pool that gives out nothing.
+const OVERLAP: &str = "IPPoolOverlap";
 
 /// A pool could not be brought in line.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +52,16 @@ pub struct ReconcileError {
     pub source: Box<kube::Error>,
 }
 
+impl ReconcileError {
+    fn new(pool: &str, tried: &'static str, source: kube::Error) -> Self {
+        Self {
+            pool: pool.to_owned(),
+            tried,
+            source: Box::new(source),
+        }
+    }
+}
+
 /// What a pool lacks.
 #[derive(Debug, Clone, PartialEq)]
 enum Change {
@@ -44,113 +70,223 @@ enum Change {
     /// Fields of the status.
     Status(Value),
     /// Our finalizer has nothing to wait for.
-    DropFinalizer,
+    DropFinalizer(Value),
 }
 
-/// Follows all pools until told to stop.
-pub async fn run(client: Client, stop: CancellationToken) {
+/// Follows all pools until told to stop. Each is looked at again after `resync`.
+pub async fn run(client: Client, events: Events, resync: Duration, stop: CancellationToken) {
     let client = bounded(client);
-    let pools: Api<SpiderIPPool> = Api::all(client.clone());
-    let watched: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client);
-    loop {
-        let failed = tokio::select! {
-            failed = follow(&pools, watched.clone()) => failed,
-            () = stop.cancelled() => return,
-        };
-        // The watch begins anew and with it every pool is looked at again.
-        tracing::warn!(error = %failed, "{}", full(&failed));
-        tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
-            () = stop.cancelled() => return,
-        }
-    }
-}
-
-/// Looks at every pool that appears or changes; ends with the first that cannot be written.
-async fn follow(
-    pools: &Api<SpiderIPPool>,
-    watched: Api<PartialObjectMeta<SpiderIPPool>>,
-) -> ReconcileError {
+    let watched: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client.clone());
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = pin!(watcher(watched, config).default_backoff());
-    loop {
-        match events.try_next().await {
-            Ok(Some(Event::InitApply(pool) | Event::Apply(pool))) => {
-                if let Err(error) = reconcile(pools, &pool.name_any()).await {
-                    return error;
-                }
-            }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(error = %error, "the watch of SpiderIPPools begins anew"),
+    let watched = watcher(watched, config).default_backoff();
+    let mut pools = Pools {
+        api: Api::all(client),
+        events,
+        resync,
+        index: Index::default(),
+        seen: BTreeMap::new(),
+    };
+    tokio::select! {
+        () = pools.follow(watched) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// What decides whether a pool has to be read.
+#[derive(Debug, Clone, PartialEq)]
+struct Mark {
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// While it is being deleted every change counts.
+    dying: Option<Option<String>>,
+}
+
+impl Mark {
+    fn of(pool: &PartialObjectMeta<SpiderIPPool>) -> Self {
+        let meta = &pool.metadata;
+        let dying = meta.deletion_timestamp.is_some();
+        Self {
+            uid: meta.uid.clone(),
+            generation: meta.generation,
+            dying: dying.then(|| meta.resource_version.clone()),
         }
     }
 }
 
-/// Brings one pool in line with its specification.
+struct Seen {
+    mark: Mark,
+    /// When it is looked at next.
+    due: Instant,
+    /// Of which listing it was a part.
+    listing: u64,
+}
+
+struct Pools {
+    api: Api<SpiderIPPool>,
+    events: Events,
+    resync: Duration,
+    index: Index,
+    seen: BTreeMap<String, Seen>,
+}
+
+type Watched = Result<Event<PartialObjectMeta<SpiderIPPool>>, watcher::Error>;
+
+impl Pools {
+    async fn follow(&mut self, watched: impl Stream<Item = Watched>) {
+        let mut watched = pin!(watched);
+        let mut listing = 0;
+        loop {
+            let next = self.seen.values().map(|seen| seen.due).min();
+            // With no pool there is nothing to wait for.
+            let next = next.unwrap_or_else(|| Instant::now() + self.resync);
+            let event = tokio::select! {
+                biased;
+                event = watched.next() => event,
+                () = sleep_until(next) => {
+                    self.look_at_due().await;
+                    continue;
+                }
+            };
+            match event {
+                Some(Ok(Event::Init)) => listing += 1,
+                Some(Ok(Event::InitApply(pool) | Event::Apply(pool))) => {
+                    self.changed(&pool, listing).await;
+                }
+                Some(Ok(Event::InitDone)) => self.forget_unless_of(listing),
+                Some(Ok(Event::Delete(pool))) => self.forget(&pool.name_any()),
+                Some(Err(error)) => {
+                    tracing::debug!(error = %full(&error), "the watch of SpiderIPPools begins anew");
+                }
+                // A watcher begins anew for ever.
+                None => return,
+            }
+        }
+    }
+
+    async fn changed(&mut self, pool: &PartialObjectMeta<SpiderIPPool>, listing: u64) {
+        let (name, mark) = (pool.name_any(), Mark::of(pool));
+        if let Some(seen) = self.seen.get_mut(&name)
+            && seen.mark == mark
+        {
+            seen.listing = listing;
+            return;
+        }
+        let due = Instant::now() + self.resync;
+        let seen = Seen { mark, due, listing };
+        self.seen.insert(name.clone(), seen);
+        self.look(&name, false).await;
+    }
+
+    async fn look_at_due(&mut self) {
+        let now = Instant::now();
+        let due = self.seen.iter().filter(|(_, seen)| seen.due <= now);
+        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in due {
+            self.look(&name, true).await;
+        }
+    }
+
+    async fn look(&mut self, name: &str, again: bool) {
+        let looked = reconcile(&self.api, name).await;
+        let wait = match &looked {
+            Ok(_) => self.resync,
+            Err(error) => {
+                tracing::warn!("{}", full(error));
+                RETRY.min(self.resync)
+            }
+        };
+        if let Some(seen) = self.seen.get_mut(name) {
+            seen.due = Instant::now() + wait;
+        }
+        let Ok(Some(pool)) = looked else {
+            return;
+        };
+        for loser in self.index.put(&pool, usable(&pool), again) {
+            let note = Note {
+                reason: OVERLAP,
+                action: "Reconcile",
+                text: &loser.text,
+                related: Some(loser.winner),
+            };
+            self.events.warn(&loser.about, note).await;
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.seen.remove(name);
+        self.index.remove(name);
+    }
+
+    /// What a listing did not name is gone.
+    fn forget_unless_of(&mut self, listing: u64) {
+        let gone = self.seen.iter().filter(|(_, seen)| seen.listing != listing);
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.forget(&name);
+        }
+    }
+}
+
+/// Brings one pool in line with its specification; the pool as it was read, `None` when it is gone.
 ///
 /// # Errors
-/// [`ReconcileError`]; a pool that is gone or was changed meanwhile is none: its next event comes.
-pub async fn reconcile(pools: &Api<SpiderIPPool>, name: &str) -> Result<(), ReconcileError> {
-    let failed = |tried| {
-        move |source| ReconcileError {
-            pool: name.to_owned(),
-            tried,
-            source: Box::new(source),
-        }
-    };
-    let Some(pool) = pools.get_opt(name).await.map_err(failed("read"))? else {
-        return Ok(());
-    };
-    match change(&pool) {
-        Change::None => Ok(()),
-        Change::Status(status) => {
-            // Conditional: the specification the count is of must still be the stored one.
-            let patch =
-                json!({"metadata": {"resourceVersion": pool.resource_version()}, "status": status});
-            let params = PatchParams::default();
-            let written = pools
-                .patch_status(name, &params, &Patch::Merge(&patch))
-                .await;
-            unless_changed(written).map_err(failed("write the status of"))
-        }
-        Change::DropFinalizer => {
-            let mut pool = pool;
-            pool.finalizers_mut()
-                .retain(|finalizer| finalizer != names::FINALIZER);
-            let written = pools.replace(name, &PostParams::default(), &pool).await;
-            unless_changed(written).map_err(failed("take the finalizer off"))
+/// [`ReconcileError`], a conflict only when others kept changing the pool.
+async fn reconcile(
+    pools: &Api<SpiderIPPool>,
+    name: &str,
+) -> Result<Option<SpiderIPPool>, ReconcileError> {
+    let mut tries = 0;
+    loop {
+        let read = pools.get_opt(name).await;
+        let Some(pool) = read.map_err(|error| ReconcileError::new(name, "read", error))? else {
+            return Ok(None);
+        };
+        let (tried, written) = match change(&pool) {
+            Change::None => return Ok(Some(pool)),
+            Change::Status(status) => (
+                "write the status of",
+                write_status(pools, &pool, &status).await,
+            ),
+            Change::DropFinalizer(patch) => {
+                let params = PatchParams::default();
+                let patched = pools.patch(name, &params, &Patch::Merge(&patch)).await;
+                ("take the finalizer off", patched.map(drop))
+            }
+        };
+        tries += 1;
+        match written {
+            Ok(()) => return Ok(Some(pool)),
+            // An agent wrote a record meanwhile; the status is ours all the same.
+            Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(error) => return Err(ReconcileError::new(name, tried, error)),
         }
     }
 }
 
-/// A conflict or an absent object is somebody else's change: its event is on the way.
-fn unless_changed<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(()),
-        other => other.map(drop),
-    }
+async fn write_status(
+    pools: &Api<SpiderIPPool>,
+    pool: &SpiderIPPool,
+    status: &Value,
+) -> Result<(), kube::Error> {
+    // Conditional: the specification the count is of must still be the stored one.
+    let patch = json!({"metadata": {"resourceVersion": pool.resource_version()}, "status": status});
+    let patch = Patch::Merge(patch);
+    let (name, params) = (pool.name_any(), PatchParams::default());
+    pools.patch_status(&name, &params, &patch).await.map(drop)
 }
 
 fn change(pool: &SpiderIPPool) -> Change {
     let status = pool.status.clone().unwrap_or_default();
     if pool.metadata.deletion_timestamp.is_some() {
-        let empty = status
-            .allocated_ips
-            .as_deref()
-            .unwrap_or_default()
-            .is_empty();
-        let ours = pool
-            .finalizers()
-            .iter()
-            .any(|name| name == names::FINALIZER);
-        return if empty && ours {
-            Change::DropFinalizer
-        } else {
-            Change::None
-        };
+        // Absent, empty and `{}` all mean none (spec api 8.9); what cannot be read may hold some.
+        let records = Records::decode(status.allocated_ips.as_deref());
+        let empty = records.is_ok_and(|records| records.count() == 0);
+        let removal = finalizer::removal(pool).filter(|_| empty);
+        return removal.map_or(Change::None, Change::DropFinalizer);
     }
     let mut wanted = serde_json::Map::new();
-    if let Some(total) = total(pool)
+    if let Some(total) = usable(pool).map(|usable| usable.count())
         && status.total_ip_count != Some(total)
     {
         wanted.insert("totalIPCount".into(), total.into());
@@ -166,16 +302,18 @@ fn change(pool: &SpiderIPPool) -> Change {
 }
 
 /// Usable addresses, or nothing for ranges that admission would have refused.
-fn total(pool: &SpiderIPPool) -> Option<i64> {
+fn usable(pool: &SpiderIPPool) -> Option<RangeSet> {
     let texts =
         |list: &Option<Vec<String>>| RangeSet::from_texts(list.as_deref().unwrap_or_default()).ok();
     let ips = texts(&pool.spec.ips)?;
     let excluded = texts(&pool.spec.exclude_ips)?;
-    Some(ips.subtract(&excluded).count())
+    Some(ips.subtract(&excluded))
 }
 
 #[cfg(test)]
 mod tests {
+    use spiderpool_api::names;
+
     use super::*;
 
     fn pool(spec: Value, status: Value) -> SpiderIPPool {
@@ -212,8 +350,16 @@ mod tests {
         dying.metadata.deletion_timestamp =
             serde_json::from_value(json!("2026-11-29T00:00:00Z")).unwrap();
         assert_eq!(change(&dying), Change::None);
+        for none in [json!(null), json!(""), json!("{}")] {
+            dying.status = serde_json::from_value(json!({"allocatedIPs": none})).unwrap();
+            assert!(matches!(change(&dying), Change::DropFinalizer(_)), "{none}");
+        }
+        for some in [r#"{"10.0.0.9":{"pod":"a/b","podUid":"u"}}"#, "["] {
+            dying.status = serde_json::from_value(json!({"allocatedIPs": some})).unwrap();
+            assert_eq!(change(&dying), Change::None, "{some}");
+        }
         dying.status = None;
-        assert_eq!(change(&dying), Change::DropFinalizer);
+        assert!(matches!(change(&dying), Change::DropFinalizer(_)));
         dying.finalizers_mut().clear();
         assert_eq!(change(&dying), Change::None);
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
+use spiderpool_api::names::RESOURCE_SUB_ENI;
 use spiderpool_iaas::client::{Client, ClientError, Endpoint};
 use spiderpool_iaas::config::{ConfigError, Section};
 use spiderpool_iaas::provider::Provider;
@@ -46,8 +47,74 @@ pub struct Conf {
     /// What the Pod webhook puts into Pods.
     #[serde(deserialize_with = "or_default")]
     pub pod_resource_inject: PodResourceInject,
+    /// Pools belong to the subnet of their network.
+    #[serde(deserialize_with = "or_true")]
+    pub enable_spider_subnet: bool,
+    /// What agents advertise to the scheduler.
+    #[serde(deserialize_with = "or_default")]
+    pub agent: AgentSection,
     #[serde(deserialize_with = "or_default")]
     iaas_network_provider: Section,
+}
+
+/// Key `agent`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentSection {
+    /// The device plugin.
+    #[serde(deserialize_with = "or_default")]
+    pub network_resource_plugin: ResourcePlugin,
+}
+
+/// Key `agent.networkResourcePlugin`, as far as admission looks at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourcePlugin {
+    /// It is on.
+    #[serde(deserialize_with = "or_false")]
+    pub enabled: bool,
+    /// What it advertises.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_advertisement: ResourceAdvertisement,
+}
+
+/// Key `resourceAdvertisement`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ResourceAdvertisement {
+    /// Sub-ENIs of a node.
+    #[serde(rename = "subENI", deserialize_with = "or_default")]
+    pub sub_eni: AdvertisementRules,
+    /// Parent NICs of a node.
+    #[serde(rename = "masterNIC", deserialize_with = "or_default")]
+    pub master_nic: AdvertisementRules,
+}
+
+impl ResourceAdvertisement {
+    /// Whether some node advertises `spidernet.io/sub-eni`, the name of a rule that has none.
+    #[must_use]
+    pub fn advertises_sub_enis(&self) -> bool {
+        let mut rules = self.sub_eni.rules.iter();
+        rules.any(|rule| rule.resource_name.is_empty() || rule.resource_name == RESOURCE_SUB_ENI)
+    }
+}
+
+/// Rules of one kind of resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AdvertisementRules {
+    /// None: the resource is not advertised.
+    #[serde(deserialize_with = "or_default")]
+    pub rules: Vec<AdvertisementRule>,
+}
+
+/// One of them; the agent reads the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdvertisementRule {
+    /// Name of the resource.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_name: String,
 }
 
 /// Key `podResourceInject`.
@@ -90,6 +157,8 @@ impl Default for Conf {
             enable_clean_outdated_endpoint: false,
             enable_validating_resources_deleted_webhook: true,
             pod_resource_inject: PodResourceInject::default(),
+            enable_spider_subnet: true,
+            agent: AgentSection::default(),
             iaas_network_provider: Section::default(),
         }
     }
@@ -170,6 +239,12 @@ impl Conf {
             stateful_set: self.enable_stateful_set,
             kubevirt: self.enable_kubevirt_static_ip,
         }
+    }
+
+    /// Whether the provider is one of contract version 1.
+    #[must_use]
+    pub fn is_generation_1(&self) -> bool {
+        !self.iaas_network_provider.server_url.is_empty()
     }
 
     /// The provider that it configures, if it does. Blocks on the disk, and says in the log what came

@@ -147,8 +147,12 @@ pub struct Env {
     pub health_port: u16,
     /// `METRIC_HTTP_PORT`; 0: off.
     pub metrics_port: u16,
-    /// `WEBHOOK_PORT`.
+    /// `WEBHOOK_PORT`; 0: off.
     pub webhook_port: u16,
+    /// `CONTROLLER_DEPLOYMENT_NAME`: the Service of the webhooks has it as well.
+    pub controller_name: String,
+    /// `TLS_EXTRA_NAMES`: more names and addresses of the webhooks' own certificate.
+    pub tls_extra_names: Vec<String>,
     /// `ENABLED_METRIC`.
     pub metrics: bool,
     /// `ENABLED_DEBUG_METRIC`.
@@ -210,6 +214,8 @@ impl Env {
             health_port: 5720,
             metrics_port: 5721,
             webhook_port: 5722,
+            controller_name: "spiderpool-controller".to_owned(),
+            tls_extra_names: Vec::new(),
             metrics: false,
             debug_metrics: false,
             metrics_period: seconds(120),
@@ -247,6 +253,10 @@ impl Env {
             health_port: read.number("HEALTH_PORT", base.health_port)?,
             metrics_port: read.number("METRIC_HTTP_PORT", base.metrics_port)?,
             webhook_port: read.number("WEBHOOK_PORT", base.webhook_port)?,
+            controller_name: read
+                .text("CONTROLLER_DEPLOYMENT_NAME")
+                .unwrap_or(base.controller_name),
+            tls_extra_names: listed(&read.text("TLS_EXTRA_NAMES").unwrap_or_default()),
             metrics: read.flag("ENABLED_METRIC", base.metrics)?,
             debug_metrics: read.flag("ENABLED_DEBUG_METRIC", base.debug_metrics)?,
             metrics_period: seconds("METRIC_RENEW_PERIOD", base.metrics_period)?,
@@ -272,6 +282,15 @@ impl Env {
             namespace,
         })
     }
+}
+
+/// Separated by commas or blanks.
+fn listed(text: &str) -> Vec<String> {
+    let parts = text.split([',', ' ']).map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn seconds(

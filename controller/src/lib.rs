@@ -6,6 +6,7 @@
 //! with `spiderpool-ipam`.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod chain;
 pub mod client;
 pub mod clock;
@@ -26,5 +27,6 @@ pub mod process;
 pub mod reconcile;
 pub mod run;
 pub mod tasks;
+pub mod webhook;
 
 pub use spiderpool_iaas::regular_file;

@@ -15,6 +15,7 @@ use crate::listeners::Listeners;
 use crate::pool_metrics;
 use crate::reconcile::{coordinator, ippool, multus_config};
 use crate::tasks::{Context, Ends, Group, Tasks};
+use crate::webhook;
 
 /// Everything that a controller does. Each task has one line here.
 #[must_use]
@@ -30,6 +31,7 @@ pub fn tasks() -> Tasks {
         .on_leader("coordinator", coordinator::run)
         .on_leader("gc", gc::task)
         .on_leader("pool metrics", pool_metrics::task)
+        .on_every_replica("webhook", webhook::task::run)
 }
 
 /// Runs a replica until `stop`.

@@ -10,7 +10,7 @@ use spiderpool_api::names;
 use super::FieldError;
 use super::object::{annotation, annotation_field, is_label_value, name, spec, texts};
 use crate::first_generation;
-use crate::networks;
+use crate::networks::{self, Network};
 
 /// What the Pod webhook may put into Pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,6 +94,11 @@ impl NetworkView {
         }
     }
 
+    /// Whether a Pod's reference means the definition of this one.
+    fn is_meant(&self, network: &Network) -> bool {
+        self.namespace == network.namespace && self.attachment == network.name
+    }
+
     fn is_sub_eni(&self) -> bool {
         let id = self.spec.vlan.as_ref().and_then(|section| section.vlan_id);
         first_generation::is_sub_eni(self.spec.main_plugin().as_str(), id.map(i64::from))
@@ -111,6 +116,31 @@ pub struct PodRequest<'a> {
     pub networks: &'a [&'a NetworkView],
     /// See [`PodSettings`].
     pub settings: PodSettings,
+}
+
+/// Networks that the Pod refers to and nobody has shown yet; none where no rule looks at them, or the
+/// annotation cannot be read, which [`mutate`] says.
+#[must_use]
+pub fn unknown<T: AsRef<NetworkView>>(
+    pod: &Value,
+    namespace: &str,
+    known: &[T],
+    settings: PodSettings,
+) -> Vec<Network> {
+    if !settings.master_nics && !settings.sub_enis {
+        return Vec::new();
+    }
+    let mut found: Vec<Network> = Vec::new();
+    for key in [
+        names::POD_DEFAULT_NETWORK,
+        names::POD_DEFAULT_NETWORK_MISTAKEN,
+        names::POD_NETWORKS,
+    ] {
+        let text = annotation(pod, key).unwrap_or_default();
+        found.extend(networks::of_annotation(key, text, namespace).unwrap_or_default());
+    }
+    found.retain(|network| !known.iter().any(|view| view.as_ref().is_meant(network)));
+    found
 }
 
 /// Puts into the Pod what it needs; answers what its writer should know.
@@ -248,9 +278,7 @@ fn referred<'a>(pod: &Value, request: &PodRequest<'a>) -> Result<Vec<&'a Network
             FieldError::invalid(&annotation_field(key), text, error.to_string())
         })?;
         for network in listed {
-            let same = |known: &&&NetworkView| {
-                known.namespace == network.namespace && known.attachment == network.name
-            };
+            let same = |known: &&&NetworkView| known.is_meant(&network);
             found.extend(request.networks.iter().find(same).copied());
         }
     }

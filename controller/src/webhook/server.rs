@@ -1,0 +1,99 @@
+//! HTTPS by rustls: accepts, shakes hands in a task of its own, serves HTTP/1.1 with keep-alive, as API
+//! servers call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// For the TLS handshake, and for a request's body to follow its head.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For the head of the next request: longer than API servers keep idle connections (90 s), so that it
+/// is they who close them.
+const IDLE: Duration = Duration::from_mins(2);
+/// Connections at once. API servers use a few; one more waits until another ends.
+const MAX_CONNECTIONS: usize = 512;
+/// Pause after an accept error such as "too many open files".
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For what is under way when the server stops.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves until `stop`; what is under way is answered, also on connections that were just accepted.
+pub async fn serve(
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let acceptor = TlsAcceptor::from(config);
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &free) => accepted,
+            Some(_ended) = connections.join_next() => continue,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, permit)) => {
+                let served = connection(acceptor.clone(), stream, router.clone(), stop.clone());
+                connections.spawn(async move {
+                    if let Err(error) = served.await {
+                        tracing::debug!("a connection to the webhooks ended: {error}");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection to the webhooks");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    let answered = async { while connections.join_next().await.is_some() {} };
+    // Who does not read the answer is cut off with the set.
+    let _cut_off = timeout(PATIENCE, answered).await.is_err();
+}
+
+async fn accept(
+    listener: &TcpListener,
+    free: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
+    // The semaphore is never closed.
+    let permit = Arc::clone(free).acquire_owned().await.ok();
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, permit))
+}
+
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn connection(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    router: Router,
+    stop: CancellationToken,
+) -> Result<(), ConnectionError> {
+    // A request is a head and a body in two packets; neither waits for the other's ACK.
+    stream.set_nodelay(true)?;
+    let stream = timeout(HANDSHAKE, acceptor.accept(stream)).await??;
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        result = connection.as_mut() => return Ok(result?),
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    Ok(connection.await?)
+}

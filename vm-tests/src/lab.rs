@@ -35,6 +35,7 @@ pub mod provider;
 pub mod role;
 mod start;
 pub mod wait;
+pub mod webhooks;
 pub mod writes;
 
 use std::env;

@@ -2,6 +2,7 @@
 //!
 //! Never a timed test: a figure is a median, its reference comes from the same run or is stated.
 
+mod admission;
 mod cni;
 mod ipam;
 mod observer;
@@ -18,7 +19,7 @@ use crate::term;
 /// Measure the figures the design promises.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Figures or groups of them (cni, observer, ipam); all by default.
+    /// Figures or groups of them (cni, observer, ipam, admission); all by default.
     names: Vec<String>,
     /// One JSON line a figure.
     #[arg(long)]
@@ -79,6 +80,11 @@ const GROUPS: &[Group] = &[
         name: "ipam",
         names: ipam::NAMES,
         measure: ipam::measure,
+    },
+    Group {
+        name: "admission",
+        names: admission::NAMES,
+        measure: |_| admission::measure(),
     },
 ];
 
@@ -213,7 +219,7 @@ mod tests {
     #[test]
     fn a_group_is_wanted_whole_or_by_its_figures() {
         let names = ["ipam".to_owned(), "cni_binary_bytes".to_owned()];
-        let [cni, observer, ipam] = GROUPS else {
+        let [cni, observer, ipam, _] = GROUPS else {
             panic!("another number of groups");
         };
         assert!(Asked::of(ipam, &names).wants("rss_idle"));

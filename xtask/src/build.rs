@@ -11,6 +11,7 @@ use crate::paths;
 /// Programs of the product that tests and the demo run, by target name.
 pub(crate) const PROGRAMS: &[&str] = &[
     AGENT,
+    CONTROLLER,
     "provider-sim",
     "spiderpoolctl",
     "spiderpool",
@@ -18,6 +19,8 @@ pub(crate) const PROGRAMS: &[&str] = &[
 ];
 /// The agent: package and program.
 const AGENT: &str = "spiderpool-agent";
+/// The controller: package and program.
+const CONTROLLER: &str = "spiderpool-controller";
 /// Starts the processes of a lab inside their namespaces.
 const LAB_RUN: &str = "lab-run";
 /// The CNI binary acts by its file name; its own target is named `spiderpool`.
@@ -43,6 +46,12 @@ pub(crate) fn cni() -> Result<PathBuf> {
 pub(crate) fn agent() -> Result<PathBuf> {
     let built = cargo::executables(&["build", "-p", AGENT, "--profile", "dist"])?;
     find(&built, AGENT).map(Path::to_path_buf)
+}
+
+/// The controller as it ships.
+pub(crate) fn controller() -> Result<PathBuf> {
+    let built = cargo::executables(&["build", "-p", CONTROLLER, "--profile", "dist"])?;
+    find(&built, CONTROLLER).map(Path::to_path_buf)
 }
 
 /// Folder with the guest runner's two programs.

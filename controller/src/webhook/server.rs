@@ -1,6 +1,7 @@
 //! HTTPS by rustls: accepts, shakes hands in a task of its own, serves HTTP/1.1 with keep-alive, as API
 //! servers call.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +26,13 @@ const IDLE: Duration = Duration::from_mins(2);
 const MAX_CONNECTIONS: usize = 512;
 /// Pause after an accept error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a server that is to stop is still called: endpoints of a Pod that goes are taken out of the
+/// Service while the Pod is told.
+const LINGER: Duration = Duration::from_secs(3);
 /// For what is under way when the server stops.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves until `stop`; what is under way is answered, also on connections that were just accepted.
+/// Serves until a moment after `stop`; what is under way is answered.
 pub async fn serve(
     listener: TcpListener,
     config: Arc<ServerConfig>,
@@ -38,15 +42,20 @@ pub async fn serve(
     let acceptor = TlsAcceptor::from(config);
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
+    let closed = CancellationToken::new();
+    let mut over = pin!(async {
+        stop.cancelled().await;
+        sleep(LINGER).await;
+    });
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &free) => accepted,
             Some(_ended) = connections.join_next() => continue,
-            () = stop.cancelled() => break,
+            () = over.as_mut() => break,
         };
         match accepted {
             Ok((stream, permit)) => {
-                let served = connection(acceptor.clone(), stream, router.clone(), stop.clone());
+                let served = connection(acceptor.clone(), stream, router.clone(), closed.clone());
                 connections.spawn(async move {
                     if let Err(error) = served.await {
                         tracing::debug!("a connection to the webhooks ended: {error}");
@@ -56,10 +65,11 @@ pub async fn serve(
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection to the webhooks");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+    closed.cancel();
     let answered = async { while connections.join_next().await.is_some() {} };
     // Who does not read the answer is cut off with the set.
     let _cut_off = timeout(PATIENCE, answered).await.is_err();
@@ -81,7 +91,7 @@ async fn connection(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     router: Router,
-    stop: CancellationToken,
+    closed: CancellationToken,
 ) -> Result<(), ConnectionError> {
     // A request is a head and a body in two packets; neither waits for the other's ACK.
     stream.set_nodelay(true)?;
@@ -90,10 +100,10 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = pin!(connection);
     tokio::select! {
         result = connection.as_mut() => return Ok(result?),
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = closed.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)
 }

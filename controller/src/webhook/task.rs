@@ -79,6 +79,8 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     let router = routes::router(Arc::new(judge));
     let certificate = certificate(&context, &settings, Arc::clone(&served), stop.clone());
     let serving = async {
+        let early = || async { Err("not serving yet".to_owned()) }.boxed();
+        let waiting = context.health.add("webhook", Counts::ForReadiness, early);
         tokio::select! {
             () = served.wait() => {}
             () = stop.cancelled() => return Ok(()),
@@ -90,6 +92,7 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
         tracing::info!(port, "serving webhooks");
         let asked = move || probe(port).boxed();
         let _checked = context.health.add("webhook", Counts::ForBoth, asked);
+        drop(waiting);
         server::serve(listener, config, router, stop.clone()).await;
         Ok::<(), std::io::Error>(())
     };

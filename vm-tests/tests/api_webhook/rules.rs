@@ -1,0 +1,253 @@
+//! Every kind accepted and refused, and what is going can go.
+
+use serde_json::{Value, json};
+use vm_tests::lab::wait;
+
+use crate::rig::{OURS, Rig, SOON, collection};
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": kind,
+        "metadata": {"name": name}, "spec": spec})
+}
+
+/// Kind, spec, and what the refusal says; empty for an object that is accepted.
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table with one row a case reads best in one piece"
+)]
+fn cases() -> Vec<(&'static str, Value, &'static str)> {
+    let pool = |ips: &str| json!({"subnet": "10.50.0.0/24", "ips": [ips]});
+    vec![
+        (
+            "SpiderSubnet",
+            json!({"subnet": "10.51.0.0/24", "ips": ["10.51.0.9"]}),
+            "",
+        ),
+        (
+            "SpiderSubnet",
+            json!({"subnet": "10.51.0.0/25"}),
+            "10.51.0.0/24 of Subnet",
+        ),
+        (
+            "SpiderSubnet",
+            json!({"subnet": "10.51.0.1/24"}),
+            "canonical form",
+        ),
+        ("SpiderIPPool", pool("10.50.0.10-10.50.0.19"), ""),
+        (
+            "SpiderIPPool",
+            pool("10.50.0.19-10.50.0.20"),
+            "overlaps IPPool case-3 in 10.50.0.19",
+        ),
+        ("SpiderIPPool", pool("10.50.1.1"), "spec.ips[0]"),
+        (
+            "SpiderIPPool",
+            json!({"subnet": "10.50.0.0/25"}),
+            "overlaps the different subnet 10.50.0.0/24",
+        ),
+        (
+            "SpiderIPPool",
+            json!({"subnet": "10.50.0.0/24", "podAffinity": {}}),
+            "spec.podAffinity",
+        ),
+        ("SpiderReservedIP", json!({"ips": ["10.50.0.10"]}), ""),
+        (
+            "SpiderReservedIP",
+            json!({"ips": ["10.50.0.10", "fd00::1"]}),
+            "spec.ips",
+        ),
+        (
+            "SpiderCoordinator",
+            json!({"podCIDRType": "auto", "podDefaultRouteNic": "eth0"}),
+            "",
+        ),
+        ("SpiderCoordinator", json!({}), "spec.podCIDRType"),
+        (
+            "SpiderCoordinator",
+            json!({"podCIDRType": "auto", "hijackCIDR": ["x"]}),
+            "spec.hijackCIDR[0]",
+        ),
+        // Case B29, as listed.
+        ("SpiderMultusConfig", json!({}), ""),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan"}),
+            "spec.macvlan",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan", "ipvlan": {"master": ["eth1"]}}),
+            "spec.macvlan",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan", "macvlan": {"master": ["eth1"]}, "ipvlan": {"master": ["eth1"]}}),
+            "spec.ipvlan",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "sriov", "sriov": {"resourceName": "a.io/vf", "mtu": -1}}),
+            "spec.sriov.mtu",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "ovs", "ovs": {"bridge": "br9", "trunk": [{"maxID": 20}]}}),
+            "spec.ovs.trunk[0].minID",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan", "macvlan": {"master": ["eth1", "eth2"]}}),
+            "spec.macvlan.bond",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "eni-vlan", "enivlan": {"master": []}}),
+            "spec.enivlan.master",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "eni-vlan", "enivlan": {"master": ["eth1"]}, "disableIPAM": true}),
+            "spec.disableIPAM",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "custom", "customCNI": "{"}),
+            "spec.customCNI",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "bogus"}),
+            "spec.cniType",
+        ),
+        (
+            "SpiderMultusConfig",
+            json!({"cniType": "macvlan", "macvlan": {"master": ["eth1"]}, "chainCNIJsonData": ["{}"]}),
+            "spec.chainCNIJsonData[0]",
+        ),
+    ]
+}
+
+#[test]
+#[ignore = "api level"]
+fn every_kind_is_accepted_and_refused() {
+    let rig = Rig::start(1, "");
+    for (index, (kind, spec, want)) in cases().into_iter().enumerate() {
+        let new = object(kind, &format!("case-{index}"), spec);
+        let (status, answer) = rig.create(&new);
+        if want.is_empty() {
+            assert_eq!(status, 201, "{new}\n{answer}");
+            seen(&rig, kind, &new);
+            continue;
+        }
+        assert_eq!(status, 422, "{new}\n{answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains(want), "{new}\n{message}");
+    }
+    // A misspelt field was moved, and defaults filled in.
+    let path = format!("{OURS}/spidercoordinators/case-10");
+    let coordinator = rig.api.get(&path).unwrap().unwrap();
+    assert_eq!(coordinator["spec"]["podDefaultRouteNIC"], "eth0");
+    assert_eq!(coordinator["spec"]["vethMTU"], 1500);
+    updates(&rig);
+}
+
+/// Waits until the rules know an object: a second one that overlaps it is refused.
+fn seen(rig: &Rig, kind: &str, made: &Value) {
+    if !matches!(kind, "SpiderIPPool" | "SpiderSubnet") {
+        return;
+    }
+    let mut same = made.clone();
+    same["metadata"]["name"] = json!("probe");
+    let path = format!("{}?dryRun=All", collection(made));
+    wait::until(SOON, "rules that know the object", || {
+        Ok(rig.api.create(&path, &same).is_err().then_some(()))
+    })
+    .unwrap();
+}
+
+fn updates(rig: &Rig) {
+    for (path, patch, code, want) in [
+        (
+            "spiderippools/case-3",
+            json!({"spec": {"subnet": "10.99.0.0/24"}}),
+            422,
+            "spec.subnet: Forbidden",
+        ),
+        (
+            "spiderippools/case-3",
+            json!({"spec": {"ips": ["10.50.0.10"]}}),
+            200,
+            "",
+        ),
+        (
+            "spidersubnets/case-0",
+            json!({"spec": {"ipVersion": 6}}),
+            422,
+            "spec.ipVersion",
+        ),
+        (
+            "spiderreservedips/case-8",
+            json!({"spec": {"ips": ["10.50.0.11"]}}),
+            200,
+            "",
+        ),
+        (
+            "namespaces/default/spidermultusconfigs/case-13",
+            json!({"metadata": {"annotations": {"multus.spidernet.io/cr-name": "x"}}}),
+            422,
+            "cr-name",
+        ),
+        (
+            "namespaces/default/spidermultusconfigs/case-13",
+            json!({"spec": {"customCNI": "{"}}),
+            422,
+            "spec.customCNI",
+        ),
+    ] {
+        let (status, answer) = rig.merge(&format!("{OURS}/{path}"), &patch);
+        assert_eq!(status, code, "{path} {patch}\n{answer}");
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(message.contains(want), "{path} {patch}\n{message}");
+    }
+}
+
+/// A pool in use stays, and the refusal names its Pods; case B30 for one that goes.
+#[test]
+#[ignore = "api level"]
+fn deletions_are_guarded_and_end() {
+    let rig = Rig::start(1, "");
+    let spec = json!({"subnet": "10.52.0.0/24", "ips": ["10.52.0.10-10.52.0.19"]});
+    assert_eq!(rig.create(&object("SpiderIPPool", "o-2", spec)).0, 201);
+    let path = format!("{OURS}/spiderippools/o-2");
+    let record = |pod: &str| json!({"pod": pod, "podUid": "u"});
+    let records = json!({"10.52.0.10": record("shop/web-0"), "10.52.0.11": record("shop/web-1")});
+    let used = json!({"status": {"allocatedIPCount": 2, "allocatedIPs": records.to_string()}});
+    assert_eq!(rig.merge(&format!("{path}/status"), &used).0, 200);
+    let (status, answer) = rig.delete(&path);
+    assert_eq!(status, 403, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.contains("Pods shop/web-0, shop/web-1"), "{message}");
+    // An address in use cannot be taken away either.
+    let (status, answer) = rig.merge(&path, &json!({"spec": {"ips": ["10.52.0.11-10.52.0.19"]}}));
+    assert_eq!(status, 422, "{answer}");
+    // Its last record goes while a finalizer of somebody else's holds it.
+    let free = json!({"status": {"allocatedIPCount": 0, "allocatedIPs": null}});
+    assert_eq!(rig.merge(&format!("{path}/status"), &free).0, 200);
+    let held = json!({"metadata": {"finalizers": ["spiderpool.spidernet.io", "example.com/held"]}});
+    assert_eq!(rig.merge(&path, &held).0, 200);
+    assert_eq!(rig.delete(&path).0, 200);
+    wait::until(SOON, "our finalizer to go", || {
+        let pool = rig.api.pool("o-2")?;
+        Ok((pool["metadata"]["finalizers"] == json!(["example.com/held"])).then_some(()))
+    })
+    .unwrap();
+    let (status, answer) = rig.merge(
+        &path,
+        &json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}}),
+    );
+    assert_eq!(status, 200, "{answer}");
+    wait::until(SOON, "the pool to go", || {
+        Ok(rig.api.get(&path)?.is_none().then_some(()))
+    })
+    .unwrap();
+}

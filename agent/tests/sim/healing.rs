@@ -11,8 +11,8 @@ use crate::sets;
 use crate::world::World;
 
 /// 3, 9, 22: counts are right, records and endpoints are those of live Pods, or of ordinals whose Pod has
-/// not come up yet. The text says what is not.
-pub(crate) fn unhealed(world: &World) -> Option<String> {
+/// not come up yet. The number of what is broken, and the text.
+pub(crate) fn unhealed(world: &World) -> Option<(u8, String)> {
     let api = world.api();
     let pools = world.check().pools(&api);
     let rest = Rest {
@@ -21,10 +21,11 @@ pub(crate) fn unhealed(world: &World) -> Option<String> {
         pools,
         api: &api,
     };
-    let strays = rest.stray_record();
-    strays
-        .or_else(|| rest.miscounted())
-        .or_else(|| rest.stray_endpoint())
+    let of = |invariant| move |text| (invariant, text);
+    let miscounted = rest.miscounted().map(of(3));
+    miscounted
+        .or_else(|| rest.stray_record().map(of(22)))
+        .or_else(|| rest.stray_endpoint().map(of(22)))
 }
 
 struct Rest<'a> {

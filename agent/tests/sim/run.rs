@@ -261,8 +261,8 @@ impl Cluster {
             .until(HEALING, |world| unhealed(world).is_none())
             .await;
         if !healed {
-            let text = unhealed(world).unwrap_or_default();
-            return world.check().broken(22, text);
+            let (invariant, text) = unhealed(world).unwrap_or_default();
+            return world.check().broken(invariant, text);
         }
         sets::scale(world, 0);
         for pod in 0..PODS + MEMBERS {

@@ -75,6 +75,8 @@ pub(crate) struct Check {
     nodes: BTreeMap<String, String>,
     /// Names of all Pods ever.
     keys: BTreeMap<String, String>,
+    /// What the identity of a Pod had when an ADD of it began: the set may want fewer Pods since.
+    entered: BTreeMap<String, Vec<IpAddr>>,
     /// By name and NIC, what an ordinal of the StatefulSet was answered last, while the set wants it.
     kept: BTreeMap<(String, String), Kept>,
     /// The provider has agreed to these.
@@ -102,6 +104,7 @@ impl Check {
             answered: BTreeMap::new(),
             nodes: BTreeMap::new(),
             keys: BTreeMap::new(),
+            entered: BTreeMap::new(),
             kept: BTreeMap::new(),
             released: BTreeSet::new(),
             hits: BTreeSet::new(),
@@ -165,6 +168,16 @@ impl Check {
         };
         self.began.insert(uid.to_owned(), adding.begun);
         self.adding.insert(uid.to_owned(), adding);
+        let kept = self.kept_of(uid);
+        self.entered.entry(uid.to_owned()).or_default().extend(kept);
+    }
+
+    /// What the identity of this Pod has.
+    fn kept_of(&self, uid: &str) -> Vec<IpAddr> {
+        let key = self.keys.get(uid);
+        let kept = self.kept.iter().filter(|((of, _), _)| Some(of) == key);
+        kept.flat_map(|(_, kept)| kept.addresses.iter().copied())
+            .collect()
     }
 
     /// 21: no wait without deadline. 16: at most one call of the provider.
@@ -248,9 +261,8 @@ impl Check {
         // What an earlier ADD was answered with is not of this one.
         let earlier = self.answered.iter().filter(|((of, _), _)| of == uid);
         let mut earlier: Vec<IpAddr> = earlier.flat_map(|(_, ips)| ips.iter().copied()).collect();
-        let key = self.keys.get(uid);
-        let kept = self.kept.iter().filter(|((of, _), _)| Some(of) == key);
-        earlier.extend(kept.flat_map(|(_, kept)| kept.addresses.iter().copied()));
+        earlier.extend(self.kept_of(uid));
+        earlier.extend(self.entered.get(uid).into_iter().flatten());
         for pool in self
             .pools(api)
             .iter()

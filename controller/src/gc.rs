@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use spiderpool_iaas::provider::Provider;
-use spiderpool_ipam::gc::Knobs;
+use spiderpool_ipam::gc::{Knobs, NodeState};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -37,8 +37,8 @@ use crate::objects::pool_api::PoolApi;
 use crate::tasks::{Context, Ended};
 
 use calls::Calls;
-use follow::{Nodes, Pods, follow};
-use pod_row::{RawNode, RawPod};
+use follow::{Pods, follow};
+use pod_row::RawPod;
 use read::Reader;
 use trace::Traces;
 
@@ -121,7 +121,6 @@ struct Gc {
     /// Who we are in release markers.
     actor: String,
     pods: Pods,
-    nodes: Nodes,
     traces: Traces,
     calls: Calls,
     workers: Semaphore,
@@ -166,7 +165,6 @@ impl Gc {
             metrics: Arc::clone(&context.metrics),
             actor: format!("controller/{}/{started}", settings.env.pod_name),
             pods: Pods::default(),
-            nodes: Nodes::default(),
             traces: Traces::new(knobs.traced_pods),
             calls: Calls::default(),
             workers: Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)),
@@ -195,15 +193,14 @@ impl Gc {
 
     async fn run(&self) {
         // One after the other in a fixed order: the same events have the same effects.
-        let parts: [BoxFuture<'_, ()>; 4] = [
+        let parts: [BoxFuture<'_, ()>; 3] = [
             follow::<RawPod>(&self.client, |news| {
                 let now = self.clock.wall();
                 for change in self.pods.take(news) {
-                    self.traces.note(&self.knobs, &change, &self.nodes, now);
+                    self.traces.note(&self.knobs, &change, now);
                 }
             })
             .boxed(),
-            follow::<RawNode>(&self.client, |news| self.nodes.take(news)).boxed(),
             self.scan_for_ever().boxed(),
             self.trace_for_ever().boxed(),
         ];
@@ -240,5 +237,14 @@ impl Gc {
     async fn worker(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         self.workers.acquire().await.ok()
+    }
+}
+
+/// A node whose Pods are collected, if there can be one: for guesses that are checked later.
+const fn worst_node(knobs: &Knobs) -> NodeState {
+    if knobs.ready_node {
+        NodeState::Ready
+    } else {
+        NodeState::NotReady
     }
 }

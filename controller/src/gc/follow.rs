@@ -12,10 +12,9 @@ use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use spiderpool_ipam::gc::NodeState;
 use tokio::time::{sleep, timeout};
 
-use super::pod_row::{NodeRow, PodRow};
+use super::pod_row::PodRow;
 use crate::chain::full;
 use crate::objects::error::store_error;
 use crate::objects::{ObjectKey, StoreError};
@@ -257,30 +256,6 @@ impl PodTable {
             self.by_key.remove(key);
         }
         Some(PodChange::Gone(removed))
-    }
-}
-
-/// All nodes, as far as the watch knows.
-#[derive(Debug, Default)]
-pub(super) struct Nodes(Mutex<BTreeMap<String, NodeState>>);
-
-impl Nodes {
-    /// Takes news in. One that goes while a list comes in is forgotten with its next event alone:
-    /// nothing is freed by what is said here.
-    pub(super) fn take(&self, news: News<NodeRow>) {
-        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match news {
-            News::Begin => nodes.clear(),
-            News::Is(row) => drop(nodes.insert(row.name, row.state)),
-            News::Gone(row) => drop(nodes.remove(&row.name)),
-            News::Listed => {}
-        }
-    }
-
-    /// How a node is.
-    pub(super) fn state(&self, name: &str) -> NodeState {
-        let nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.get(name).copied().unwrap_or(NodeState::Missing)
     }
 }
 

@@ -2,7 +2,7 @@
 //! and the metadata of one alone is six kilobytes; what is not named here is skipped while it is read.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use serde::Deserialize;
 use spiderpool_ipam::facts::Owner;
@@ -193,19 +193,6 @@ impl Raw for RawPod {
 
     fn url() -> String {
         Pod::url_path(&(), None)
-    }
-
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Raw for RawNode {
-    type Row = NodeRow;
-    const KIND: &str = "Nodes";
-
-    fn url() -> String {
-        Node::url_path(&(), None)
     }
 
     fn version(&self) -> &str {

@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 use spiderpool_api::allocation::{Record, Releasing};
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_ipam::batch::TAKEOVER_SECONDS;
-use spiderpool_ipam::gc::{Facts, Free, Keep, NodeState, Static, Verdict, judge};
+use spiderpool_ipam::gc::{Facts, Free, Keep, Static, Verdict, judge};
 use tokio::time::Instant;
 
 use super::read::{Launchers, key_of};
-use super::{Garbage, Gc};
+use super::{Garbage, Gc, worst_node};
 use crate::chain::full;
 use crate::objects::pool::PoolObject;
 use crate::objects::{ObjectKey, StoreError};
@@ -141,11 +141,9 @@ impl Gc {
                 direct: false,
                 endpoint_uid: None,
                 listed: false,
-                // Whether it still exists is asked when something depends on it.
+                // Whether it still exists, and how the node is, is asked when something depends on it.
                 identity: kind.map(|kind| Static { kind, valid: false }),
-                node: row
-                    .as_ref()
-                    .map_or(NodeState::Missing, |row| self.nodes.state(&row.node)),
+                node: worst_node(&self.knobs),
                 actor: &self.actor,
                 now,
             };

@@ -15,9 +15,9 @@ use spiderpool_ipam::gc::{
 use spiderpool_ipam::sticky::Sticky;
 use tokio::time::{sleep, timeout};
 
-use super::follow::{Nodes, PodChange};
+use super::follow::PodChange;
 use super::pod_row::PodRow;
-use super::{Garbage, Gc};
+use super::{Garbage, Gc, worst_node};
 use crate::chain::full;
 use crate::objects::{ObjectKey, StoreError};
 
@@ -60,13 +60,20 @@ impl Traces {
         }
     }
 
-    /// Takes a change of a Pod in. Whether its identity still exists is asked when it is due.
-    pub(super) fn note(&self, knobs: &Knobs, change: &PodChange, nodes: &Nodes, now: Timestamp) {
+    /// Takes a change of a Pod in. How its node is, and whether its identity still exists, is asked
+    /// when it is due.
+    pub(super) fn note(&self, knobs: &Knobs, change: &PodChange, now: Timestamp) {
         let (PodChange::Is(row) | PodChange::Gone(row)) = change;
         let gone = matches!(change, PodChange::Gone(_));
         let ending = if gone { Ending::Deleted } else { changed(row) };
-        let node = nodes.state(&row.node);
-        let due = trace(knobs, ending, row.host_network, None, node, now);
+        let due = trace(
+            knobs,
+            ending,
+            row.host_network,
+            None,
+            worst_node(knobs),
+            now,
+        );
         let mut table = self.lock();
         let uid = &row.state.uid;
         let Trace::Due(due) = due else {

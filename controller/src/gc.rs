@@ -5,6 +5,7 @@
 //! Watches only say where to look: before anything is freed the API server itself is asked, and a read
 //! that fails frees nothing (case B12). Every write names the UID it is about.
 
+pub mod explain;
 pub mod pod_row;
 pub mod read;
 

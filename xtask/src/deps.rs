@@ -34,7 +34,11 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("spiderpool-ebpf-common", &[]),
-    ("spiderpoolctl", &["spiderpool-api", "spiderpool-ipam"]),
+    // it explains garbage collection by the collector's own reads (docs/adr/0010)
+    (
+        "spiderpoolctl",
+        &["spiderpool-api", "spiderpool-ipam", "spiderpool-controller"],
+    ),
     (
         "spiderpool-controller",
         &["spiderpool-api", "spiderpool-ipam", "spiderpool-iaas"],

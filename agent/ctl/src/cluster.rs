@@ -140,6 +140,11 @@ impl Cluster {
         }
     }
 
+    /// For questions that the library answers.
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// URL, for messages.
     pub(crate) fn server(&self) -> &str {
         &self.server

@@ -7,6 +7,7 @@ mod agent_socket;
 mod cluster;
 mod facts;
 mod find;
+mod gc;
 mod output;
 mod pool;
 mod pools;
@@ -61,6 +62,9 @@ enum Area {
     /// Addresses: who has them
     #[command(subcommand, arg_required_else_help = true)]
     Ip(pools::IpVerb),
+    /// Garbage collection: what becomes of the addresses of Pods that are gone
+    #[command(subcommand, arg_required_else_help = true)]
+    Gc(gc::GcVerb),
     /// Tell which pools a Pod has to choose from, why the others are refused, and what was written
     #[command(arg_required_else_help = true)]
     Trace(TraceArgs),
@@ -137,6 +141,10 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn Error>> {
         Area::Pool(verb) => {
             let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
             pools::run(&cluster, verb).await
+        }
+        Area::Gc(verb) => {
+            let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
+            gc::run(&cluster, verb).await
         }
         Area::Ip(verb) => {
             let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;

@@ -4,6 +4,7 @@
 
 mod admission;
 mod cni;
+mod gc;
 mod ipam;
 mod observer;
 
@@ -19,7 +20,7 @@ use crate::term;
 /// Measure the figures the design promises.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Figures or groups of them (cni, observer, ipam, admission); all by default.
+    /// Figures or groups of them (cni, observer, ipam, admission, gc); all by default.
     names: Vec<String>,
     /// One JSON line a figure.
     #[arg(long)]
@@ -85,6 +86,11 @@ const GROUPS: &[Group] = &[
         name: "admission",
         names: admission::NAMES,
         measure: |_| admission::measure(),
+    },
+    Group {
+        name: "gc",
+        names: gc::NAMES,
+        measure: |_| gc::measure(),
     },
 ];
 

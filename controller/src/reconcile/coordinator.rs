@@ -46,16 +46,13 @@ struct ReconcileError {
     source: Box<kube::Error>,
 }
 
-/// Follows the objects until told to stop. Only that, where it is switched off.
+/// Follows the objects until told to stop. Where it is switched off, only those that are being deleted:
+/// admission gives them the finalizer all the same.
 ///
 /// # Errors
 /// None; the type is that of a task.
 pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     let env = &context.settings.env;
-    if !env.coordinator.enabled {
-        stop.cancelled().await;
-        return Ok(());
-    }
     let api: Api<PartialObjectMeta<SpiderCoordinator>> = Api::all(context.client.clone());
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let changes = watcher(api, config).default_backoff();
@@ -82,8 +79,8 @@ struct Reconciler {
     api: Api<SpiderCoordinator>,
     reader: Reader,
     events: Events,
-    /// The one whose status counts.
-    name: String,
+    /// The one whose status counts, unless that is switched off.
+    name: Option<String>,
     /// As it was at the last look.
     kind: Option<Option<PodCidrType>>,
     /// What was told and is still so.
@@ -96,7 +93,10 @@ impl Reconciler {
             api: Api::all(client.clone()),
             reader: Reader::new(client.clone(), env),
             events: Events::new(client, &env.pod_name),
-            name: env.coordinator_name.clone(),
+            name: env
+                .coordinator
+                .enabled
+                .then(|| env.coordinator_name.clone()),
             kind: None,
             told: BTreeSet::new(),
         }
@@ -107,7 +107,7 @@ impl Reconciler {
         for coordinator in listed.map_err(failed("*", "list"))? {
             if coordinator.metadata.deletion_timestamp.is_some() {
                 self.let_go(&coordinator).await?;
-            } else if coordinator.name_any() == self.name {
+            } else if self.name == coordinator.metadata.name {
                 self.bring_in_line(&coordinator).await?;
             }
         }

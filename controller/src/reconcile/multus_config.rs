@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::PostParams;
 use kube::runtime::controller::{Action, Controller, Error as ControllerError};
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use spiderpool_api::attachment_definition::NetworkAttachmentDefinition;
@@ -70,8 +71,11 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
         client: client.clone(),
     });
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    Controller::<SpiderMultusConfig>::new(Api::all(client.clone()), config.clone())
-        .owns::<NetworkAttachmentDefinition>(Api::all(client), config)
+    let controller = Controller::new(Api::all(client.clone()), config.clone());
+    let known = controller.store();
+    let attachments: Api<NetworkAttachmentDefinition> = Api::all(client);
+    controller
+        .watches(attachments, config, move |nad| made_of(&known, &nad))
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, |_, _, _| Action::requeue(RETRY), reconciler)
         .for_each(|done| {
@@ -80,6 +84,21 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
         })
         .await;
     Ok(())
+}
+
+/// The object that a NetworkAttachmentDefinition is made of, by name: whoever changes one may have
+/// taken its owner away.
+fn made_of(
+    known: &Store<SpiderMultusConfig>,
+    nad: &NetworkAttachmentDefinition,
+) -> Option<ObjectRef<SpiderMultusConfig>> {
+    let name = nad.metadata.name.as_deref()?;
+    let config = known.find(|config| {
+        let own = config.metadata.name.as_deref().unwrap_or_default();
+        config.metadata.namespace == nad.metadata.namespace
+            && multus::attachment_name(own, config.annotations()) == name
+    })?;
+    Some(ObjectRef::from_obj(config.as_ref()))
 }
 
 type Done<T> = Result<T, ControllerError<ReconcileError, watcher::Error>>;

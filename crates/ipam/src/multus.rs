@@ -65,6 +65,12 @@ pub struct Options {
     pub first_generation: bool,
 }
 
+/// Name of the NetworkAttachmentDefinition of an object.
+#[must_use]
+pub fn attachment_name<'a>(name: &'a str, annotations: &'a BTreeMap<String, String>) -> &'a str {
+    annotation(annotations, names::MULTUS_CR_NAME).unwrap_or(name)
+}
+
 /// Renders an object of that name.
 ///
 /// # Errors
@@ -75,8 +81,7 @@ pub fn render(
     spec: &SpiderMultusConfigSpec,
     options: Options,
 ) -> Result<Attachment, RenderError> {
-    let name = annotation(annotations, names::MULTUS_CR_NAME).unwrap_or(name);
-    let name = name.to_owned();
+    let name = attachment_name(name, annotations).to_owned();
     let config = match spec.main_plugin() {
         CniType::Custom => spec.custom_cni.clone().filter(|text| !text.is_empty()),
         _ => Some(conflist(&name, annotations, spec, options)?),

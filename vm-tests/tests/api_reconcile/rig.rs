@@ -1,0 +1,130 @@
+//! A control plane of the test's own and one controller beside it.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
+use vm_tests::lab::api_client::ApiClient;
+use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
+use vm_tests::lab::{ENV_BIN_DIR, wait};
+
+/// For states that a healthy system reaches at once, or with its next look.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Our kinds.
+pub(crate) const OURS: &str = "/apis/spiderpool.spidernet.io/v2beta1";
+/// Where the objects with a namespace are.
+pub(crate) const NAMESPACE: &str = "default";
+
+pub(crate) struct Rig {
+    // dropped in this order: the controller first, the folder last
+    controller: Daemon,
+    pub(crate) api: ApiClient,
+    _plane: ControlPlane,
+    dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// A cluster with its controller; everything that has a switch is on.
+    pub(crate) fn start() -> Self {
+        let folder = |name| {
+            env::var_os(name)
+                .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
+        };
+        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS), folder(ENV_BIN_DIR));
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("cni")).unwrap();
+        let plane = ControlPlane::start(&ControlPlaneSpec {
+            programs_dir: Path::new(&programs_dir),
+            bin_dir: Path::new(&bin_dir),
+            dir: dir.path().join("control-plane"),
+            lifetime: Lifetime::Lab,
+            wanted: &|| Ok(()),
+        })
+        .unwrap();
+        let api = plane.api().unwrap();
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spiderpool"}});
+        api.create("/api/v1/namespaces", &namespace).unwrap();
+        let controller = start_controller(&PathBuf::from(bin_dir), &plane, dir.path());
+        Self {
+            controller,
+            api,
+            _plane: plane,
+            dir,
+        }
+    }
+
+    /// Folder of CNI files that the controller reads.
+    pub(crate) fn cni_dir(&self) -> PathBuf {
+        self.dir.path().join("cni")
+    }
+
+    /// Waits for a state; its failure shows the controller's log.
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut found: impl FnMut(&ApiClient) -> Option<T>,
+    ) -> T {
+        let api = &self.api;
+        let controller = &mut self.controller;
+        let waited = wait::until(SOON, what, || {
+            controller.still_runs()?;
+            Ok(found(api))
+        });
+        waited.unwrap_or_else(|error| panic!("{error:#}\n{}", self.controller.log_tail()))
+    }
+
+    /// Waits for an event about an object; its message.
+    pub(crate) fn event(&mut self, kind: &str, name: &str, reason: &str) -> String {
+        self.until(&format!("event {reason} on {kind} {name}"), |api| {
+            let events = api.list("/api/v1/events").ok()?;
+            let event = events.into_iter().find(|event| {
+                event["involvedObject"]["kind"] == kind
+                    && event["involvedObject"]["name"] == name
+                    && event["reason"] == reason
+            })?;
+            Some(event["message"].as_str()?.to_owned())
+        })
+    }
+}
+
+fn start_controller(bin_dir: &Path, plane: &ControlPlane, dir: &Path) -> Daemon {
+    let argv: Vec<OsString> = vec![
+        "spiderpool-controller".into(),
+        "daemon".into(),
+        "--kubeconfig".into(),
+        plane.kubeconfig().into(),
+        "--config-path".into(),
+        dir.join("conf.yml").into(),
+    ];
+    let cni = dir.join("cni");
+    Daemon::start(&DaemonSpec {
+        name: "the controller",
+        bin_dir,
+        netns: Path::new(HERE),
+        argv,
+        env: &[
+            ("SPIDERPOOL_POD_NAME", "c-0"),
+            ("SPIDERPOOL_POD_NAMESPACE", "spiderpool"),
+            ("SPIDERPOOL_HEALTH_PORT", "0"),
+            ("SPIDERPOOL_METRIC_HTTP_PORT", "0"),
+            ("SPIDERPOOL_WEBHOOK_PORT", "0"),
+            ("SPIDERPOOL_MULTUS_CONFIG_ENABLED", "true"),
+            ("SPIDERPOOL_COORDINATOR_ENABLED", "true"),
+            ("SPIDERPOOL_COORDINATOR_INFORMER_RESYNC_PERIOD", "2"),
+            ("CNI_CONFIG_DIR", cni.to_str().unwrap()),
+        ],
+        log_path: dir.join("controller.log"),
+        lifetime: Lifetime::Lab,
+    })
+    .unwrap()
+}
+
+/// An object of our group.
+pub(crate) fn ours(kind: &str, metadata: &Value, spec: &Value) -> Value {
+    json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": kind,
+        "metadata": metadata, "spec": spec})
+}

@@ -269,3 +269,38 @@ async fn b33_variant_the_api_is_away() {
     world.del(&thin("u-1")).await.unwrap();
     assert!(world.records("p").is_empty());
 }
+
+/// Case B09, the agents' part: of two pools that overlap although both passed admission, the later one
+/// gives out nothing, so that no address is given twice.
+#[tokio::test]
+async fn b09_of_two_overlapping_pools_the_later_gives_out_nothing() {
+    let world = World::new();
+    for (name, created, ips) in [
+        ("r-1", "2027-01-05T10:00:01Z", "10.36.0.20-10.36.0.39"),
+        ("r-2", "2027-01-05T10:00:00Z", "10.36.0.10-10.36.0.29"),
+    ] {
+        world.plain_pool(name, "10.36.0.0/24", &[ips]);
+        let mut raw = world.store.current_pool(name).unwrap().raw().clone();
+        raw["metadata"]["creationTimestamp"] = json!(created);
+        world.store.set_pool(raw).unwrap();
+    }
+    let mut given = Vec::new();
+    for number in 0..30 {
+        let (key, uid) = (format!("shop/w-{number}"), format!("u-{number}"));
+        world.pod(&key, &uid);
+        let container = format!("c-{number}");
+        let request = Request::ipam(&container, "eth0", &["r-1", "r-2"]).pod(&key, &uid);
+        match world.add(&request).await {
+            Ok(result) => given.extend(addresses(&result)),
+            Err(failure) => assert!(
+                failure
+                    .details
+                    .contains("overlaps the older IPPool r-2 in 10.36.0.20-10.36.0.29"),
+                "{failure:?}"
+            ),
+        }
+    }
+    let own: Vec<String> = (10..30).map(|host| format!("10.36.0.{host}/24")).collect();
+    assert_eq!(given, own);
+    assert_eq!(world.records("r-1"), [""; 0]);
+}

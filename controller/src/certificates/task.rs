@@ -118,12 +118,21 @@ pub async fn run(
         known: None,
         trusted: None,
     };
+    // A cause that lasts is told once.
+    let mut told = String::new();
     loop {
         let pause = match keeper.look().await {
-            Ok(pause) => pause,
+            Ok(pause) => {
+                told.clear();
+                pause
+            }
             Err(error) if error.is_conflict() => RETRY / 10,
             Err(error) => {
-                tracing::warn!("{}", full(&error));
+                let text = full(&error);
+                if text != told {
+                    tracing::warn!("{text}");
+                }
+                told = text;
                 RETRY
             }
         };

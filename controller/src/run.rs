@@ -13,7 +13,7 @@ use crate::events::Events;
 use crate::gc;
 use crate::listeners::Listeners;
 use crate::pool_metrics;
-use crate::reconcile::{coordinator, ippool, multus_config};
+use crate::reconcile::{coordinator, ippool, multus_config, subnet};
 use crate::tasks::{Context, Ends, Group, Tasks};
 use crate::webhook;
 
@@ -29,6 +29,7 @@ pub fn tasks() -> Tasks {
         })
         .on_leader("multus-config", multus_config::run)
         .on_leader("coordinator", coordinator::run)
+        .on_leader("subnet", subnet::run)
         .on_leader("gc", gc::task)
         .on_leader("pool metrics", pool_metrics::task)
         .on_every_replica("webhook", webhook::task::run)

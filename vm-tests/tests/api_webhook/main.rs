@@ -8,6 +8,7 @@
 )]
 
 mod manifests;
+mod overlap;
 mod rig;
 mod rotation;
 mod rules;

@@ -246,8 +246,27 @@ fn deletions_are_guarded_and_end() {
         &json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}}),
     );
     assert_eq!(status, 200, "{answer}");
-    wait::until(SOON, "the pool to go", || {
-        Ok(rig.api.get(&path)?.is_none().then_some(()))
+    goes(&rig, &path);
+    for (kind, spec) in [
+        ("SpiderSubnet", json!({"subnet": "10.53.0.0/24"})),
+        ("SpiderCoordinator", json!({"podCIDRType": "none"})),
+    ] {
+        let made = object(kind, "going", spec);
+        assert_eq!(rig.create(&made).0, 201);
+        let path = format!("{}/going", collection(&made));
+        let found = rig.api.get(&path).unwrap().unwrap();
+        assert_eq!(
+            found["metadata"]["finalizers"],
+            json!(["spiderpool.spidernet.io"])
+        );
+        assert_eq!(rig.delete(&path).0, 200);
+        goes(&rig, &path);
+    }
+}
+
+fn goes(rig: &Rig, path: &str) {
+    wait::until(SOON, &format!("{path} to go"), || {
+        Ok(rig.api.get(path)?.is_none().then_some(()))
     })
     .unwrap();
 }

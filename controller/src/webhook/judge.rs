@@ -187,3 +187,100 @@ impl Judge {
         Ok(view.ok().map(Arc::new))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use http::{Request as HttpRequest, Response};
+    use http_body_util::BodyExt;
+    use serde_json::json;
+    use tower::ServiceExt;
+
+    use super::super::routes;
+    use super::*;
+
+    /// Asked about anything, there is none.
+    fn empty_cluster() -> Client {
+        let service = tower::service_fn(|_: HttpRequest<kube::client::Body>| async {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "reason": "NotFound", "code": 404, "message": "not found"});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            let answer = Response::builder().status(404).body(body).unwrap();
+            Ok::<_, Infallible>(answer)
+        });
+        Client::new(service, "default")
+    }
+
+    async fn ask(router: &axum::Router, path: &str, request: Value) -> Value {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": request});
+        let call = HttpRequest::post(path)
+            .header("content-type", "application/json")
+            .body(Body::from(review.to_string()))
+            .unwrap();
+        let answer = router.clone().oneshot(call).await.unwrap();
+        assert_eq!(answer.status(), 200, "{review}");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    fn cases() -> Vec<(Value, &'static str)> {
+        vec![
+            (json!({}), ""),
+            (json!({"cniType": "macvlan"}), "spec.macvlan"),
+            (
+                json!({"cniType": "ovs", "ovs": {"trunk": [{"maxID": 20}]}}),
+                "spec",
+            ),
+            (
+                json!({"cniType": "eni-vlan", "enivlan": {"master": []}}),
+                "spec.enivlan.master",
+            ),
+            (json!({"cniType": "bogus"}), "spec"),
+            (json!("nonsense"), "spec"),
+            (Value::Null, ""),
+        ]
+    }
+
+    /// Case B29: whatever the configuration, an answer each time; those that the schema would refuse
+    /// reach the rules here.
+    #[tokio::test]
+    async fn b29_odd_configurations_are_answered() {
+        let judge = Judge {
+            client: empty_cluster(),
+            facts: Arc::default(),
+            settings: Settings::default(),
+            pods: PodSettings::default(),
+        };
+        let router = routes::router(Arc::new(judge));
+        let (world, settings) = (World::default(), Settings::default());
+        let kind = Kind::MultusConfig;
+        for (spec, field) in cases() {
+            let mut object = json!({"metadata": {"name": "n"}, "spec": spec});
+            for (operation, old) in [
+                ("CREATE", Value::Null),
+                ("UPDATE", json!({"metadata": {"name": "n"}, "spec": {}})),
+            ] {
+                let mut request = json!({"uid": "u", "operation": operation, "name": "n",
+                    "namespace": "lab", "object": object, "oldObject": old});
+                let path = routes::path("mutate", kind);
+                let filled = ask(&router, &path, request.clone()).await;
+                assert_eq!(filled["response"]["allowed"], true);
+                mutate(kind, &mut object, None, &world, &settings);
+                request["object"] = object.clone();
+                let judged = ask(&router, &routes::path("validate", kind), request).await;
+                let response = &judged["response"];
+                assert_eq!(response["uid"], "u");
+                assert_eq!(
+                    response["allowed"],
+                    field.is_empty(),
+                    "{object}\n{response}"
+                );
+                let cause = &response["status"]["details"]["causes"][0]["field"];
+                assert!(field.is_empty() || *cause == *field, "{object}\n{response}");
+            }
+        }
+    }
+}

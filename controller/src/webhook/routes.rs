@@ -14,6 +14,7 @@ use futures::FutureExt;
 use http::StatusCode;
 use serde_json::Value;
 use spiderpool_ipam::admission::Kind;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::judge::{Judge, JudgeError};
@@ -27,6 +28,8 @@ pub const PODS: &str = "/mutate--v1-pod";
 
 /// Longest review, bytes: two objects of the size that etcd takes, and what is around them.
 const MAX_BODY: usize = 8 << 20;
+/// Calls at once; their bodies are all that is held. One more waits, as long as it may take at all.
+const MAX_CALLS: usize = 32;
 /// For one answer: below the 10 s after which the API server gives up.
 const ANSWER_TIME: Duration = Duration::from_secs(9);
 
@@ -60,12 +63,20 @@ pub fn router(judge: Arc<Judge>) -> Router {
 fn guarded(router: Router) -> Router {
     router
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(
+            Arc::new(Semaphore::new(MAX_CALLS)),
+            guard,
+        ))
 }
 
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(free): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let answered = AssertUnwindSafe(async {
+        // The semaphore is never closed.
+        let _permit = free.acquire().await.ok();
+        next.run(request).await
+    })
+    .catch_unwind();
     match timeout(ANSWER_TIME, answered).await {
         Ok(Ok(response)) => response,
         // The panic itself is logged by the hook.
@@ -132,6 +143,13 @@ mod tests {
             status(&router, "/slow", none()).await,
             StatusCode::GATEWAY_TIMEOUT
         );
+        assert_eq!(
+            status(&router, "/body", Body::from("{}")).await,
+            StatusCode::OK
+        );
+        // Calls that hang give their place back.
+        let hanging = (0..2 * MAX_CALLS).map(|_| status(&router, "/slow", none()));
+        futures::future::join_all(hanging).await;
         assert_eq!(
             status(&router, "/body", Body::from("{}")).await,
             StatusCode::OK

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http::{HeaderValue, header};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -32,7 +36,8 @@ const LINGER: Duration = Duration::from_secs(3);
 /// For what is under way when the server stops.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves until a moment after `stop`; what is under way is answered.
+/// Serves until a moment after `stop`; what is under way is answered. From `stop` on each answer is the
+/// last of its connection: a kept one that is closed as the next call arrives would fail that call.
 pub async fn serve(
     listener: TcpListener,
     config: Arc<ServerConfig>,
@@ -40,6 +45,7 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let acceptor = TlsAcceptor::from(config);
+    let router = router.layer(middleware::from_fn_with_state(stop.clone(), last_answer));
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     let closed = CancellationToken::new();
@@ -73,6 +79,19 @@ pub async fn serve(
     let answered = async { while connections.join_next().await.is_some() {} };
     // Who does not read the answer is cut off with the set.
     let _cut_off = timeout(PATIENCE, answered).await.is_err();
+}
+
+async fn last_answer(
+    State(stop): State<CancellationToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = next.run(request).await;
+    if stop.is_cancelled() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    response
 }
 
 async fn accept(

@@ -7,8 +7,10 @@
     reason = "functions that tests share fail as tests do"
 )]
 
+mod balancer;
 mod manifests;
 mod overlap;
 mod rig;
+mod rollout;
 mod rotation;
 mod rules;

@@ -6,12 +6,16 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
 use vm_tests::lab::api_client::ApiClient;
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
 use vm_tests::lab::{ENV_BIN_DIR, wait, webhooks};
+
+use crate::balancer::Balancer;
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -36,6 +40,7 @@ agent:
 pub(crate) struct Rig {
     // dropped in this order: the controllers first, the folder last
     controllers: Vec<Controller>,
+    started: usize,
     pub(crate) api: ApiClient,
     plane: ControlPlane,
     bin_dir: PathBuf,
@@ -51,6 +56,26 @@ struct Controller {
 impl Rig {
     /// With so many replicas; the first is asked to change objects, the last to judge them.
     pub(crate) fn start(replicas: usize, conf: &str) -> Self {
+        let mut rig = Self::without_controllers(conf);
+        for _ in 0..replicas {
+            rig.add_controller();
+        }
+        let ports = rig.webhook_ports();
+        rig.ask(ports[0], ports[replicas - 1]);
+        rig
+    }
+
+    /// With so many replicas behind a port.
+    pub(crate) fn behind(balancer: &Balancer, replicas: usize) -> Self {
+        let mut rig = Self::without_controllers("");
+        for _ in 0..replicas {
+            balancer.put(rig.add_controller());
+        }
+        rig.ask(balancer.port, balancer.port);
+        rig
+    }
+
+    fn without_controllers(conf: &str) -> Self {
         let folder = |name| {
             env::var_os(name)
                 .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
@@ -69,21 +94,44 @@ impl Rig {
         let api = plane.api().unwrap();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
         api.create("/api/v1/namespaces", &namespace).unwrap();
-        let mut rig = Self {
+        Self {
             controllers: Vec::new(),
+            started: 0,
             api,
             plane,
             bin_dir: bin_dir.into(),
             dir,
-        };
-        for number in 0..replicas {
-            let controller = rig.controller(number);
-            rig.controllers.push(controller);
         }
-        let ports: Vec<u16> = rig.controllers.iter().map(|known| known.webhook).collect();
-        webhooks::install(&rig.api, ports[0], ports[replicas - 1]).unwrap();
-        rig.wait_until_asked();
-        rig
+    }
+
+    /// One more replica, which is ready; its webhook port.
+    pub(crate) fn add_controller(&mut self) -> u16 {
+        let mut controller = self.controller(self.started);
+        self.started += 1;
+        let ready = wait::until(SOON, "a controller that is ready", || {
+            controller.daemon.still_runs()?;
+            Ok((probe(controller.health) == Some(200)).then_some(()))
+        });
+        ready.unwrap_or_else(|error| panic!("{error:#}\n{}", controller.daemon.log_tail()));
+        let port = controller.webhook;
+        self.controllers.push(controller);
+        port
+    }
+
+    /// SIGTERM for the oldest replica; its webhook port.
+    pub(crate) fn tell_oldest_to_stop(&self) -> u16 {
+        let oldest = &self.controllers[0];
+        let pid = Pid::from_raw(i32::try_from(oldest.daemon.pid()).unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        oldest.webhook
+    }
+
+    pub(crate) fn wait_for_end_of_oldest(&mut self) {
+        let mut oldest = self.controllers.remove(0);
+        wait::until(SOON, "the end of a replica", || {
+            Ok(oldest.daemon.has_ended()?.then_some(()))
+        })
+        .unwrap();
     }
 
     fn controller(&self, number: usize) -> Controller {
@@ -124,16 +172,9 @@ impl Rig {
         }
     }
 
-    /// Ready replicas, and an API server that trusts them.
-    fn wait_until_asked(&mut self) {
-        for index in 0..self.controllers.len() {
-            let ready = wait::until(SOON, "a controller that is ready", || {
-                let controller = &mut self.controllers[index];
-                controller.daemon.still_runs()?;
-                Ok((probe(controller.health) == Some(200)).then_some(()))
-            });
-            ready.unwrap_or_else(|error| panic!("{error:#}\n{}", self.logs()));
-        }
+    /// Lets the API server ask these ports, and waits until it does.
+    fn ask(&self, mutating: u16, validating: u16) {
+        webhooks::install(&self.api, mutating, validating).unwrap();
         let trusted = wait::until(SOON, "a caBundle in every webhook", || {
             let bundles = webhooks::bundles(&self.api)?;
             Ok(bundles

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vm_tests::lab::api_client::ApiClient;
 use vm_tests::lab::{wait, webhooks};
 
 use crate::rig::{OURS, Rig, SECRET, SOON};
@@ -14,8 +15,8 @@ const CREATED: usize = 2_000;
 const ROTATION: Duration = Duration::from_secs(60);
 
 /// Creates until told, then as many as are missing; the first refusal ends it.
-fn create(rig: &Rig, over: &AtomicBool, made: &AtomicUsize, worker: usize) {
-    let mut session = rig.api.session().unwrap();
+pub(crate) fn create(api: &ApiClient, over: &AtomicBool, made: &AtomicUsize, worker: usize) {
+    let mut session = api.session().unwrap();
     for number in 0.. {
         if over.load(Ordering::Relaxed) && made.load(Ordering::Relaxed) >= CREATED {
             return;
@@ -24,7 +25,7 @@ fn create(rig: &Rig, over: &AtomicBool, made: &AtomicUsize, worker: usize) {
             "metadata": {"name": format!("r-{worker}-{number}")}, "spec": {"ips": ["10.60.0.1"]}});
         let path = format!("{OURS}/spiderreservedips");
         let created = session.request("POST", &path, &object);
-        let created = created.unwrap_or_else(|error| panic!("{error:#}\n{}", rig.logs()));
+        let created = created.unwrap_or_else(|error| panic!("{error:#}"));
         assert_eq!(created["spec"]["ipVersion"], 4);
         made.fetch_add(1, Ordering::Relaxed);
     }
@@ -58,8 +59,8 @@ fn a_rotation_refuses_no_call() {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
             .map(|worker| {
-                let (rig, over, made) = (&rig, &over, &made);
-                scope.spawn(move || create(rig, over, made, worker))
+                let (api, over, made) = (&rig.api, &over, &made);
+                scope.spawn(move || create(api, over, made, worker))
             })
             .collect();
         let shaken = scope.spawn(|| handshakes(&rig, &over));

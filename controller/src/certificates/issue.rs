@@ -1,13 +1,19 @@
 //! Makes and reads certificates. No I/O; keys come from the system's randomness.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -138,6 +144,42 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
             v4.or_else(|_| v6()).ok().map(|address| address.to_string())
         }
         _ => None,
+    }
+}
+
+/// Whether a verifier that trusts the authorities `ca` believes the first certificate of `cert`, with
+/// what follows it as intermediates. Only what no verifier would believe is refused here.
+#[must_use]
+pub fn is_trusted(cert: &str, ca: &str, now: Timestamp) -> bool {
+    let read = |pem: &str| -> Vec<CertificateDer<'static>> {
+        let found = CertificateDer::pem_slice_iter(pem.as_bytes());
+        found.filter_map(Result::ok).collect()
+    };
+    let (chain, authorities) = (read(cert), read(ca));
+    let Some((first, intermediates)) = chain.split_first() else {
+        return false;
+    };
+    if authorities.contains(first) {
+        return true;
+    }
+    let mut roots = RootCertStore::empty();
+    let _counts = roots.add_parsable_certificates(authorities);
+    let Ok(parsed) = ParsedCertificate::try_from(first) else {
+        return false;
+    };
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+    let all = algorithms.all;
+    match verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, at, all) {
+        Err(Error::InvalidCertificate(why)) => !matches!(
+            why,
+            CertificateError::UnknownIssuer
+                | CertificateError::BadSignature
+                | CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+        ),
+        _ => true,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::issue::{Facts, Pair, split};
+use super::issue::{Facts, Pair, is_trusted, split};
+use super::served;
 use super::stored::{Next, Stored};
 
 /// Validity of a certificate that the controller makes.
@@ -31,14 +32,12 @@ pub fn next<E>(
     now: &Now<'_>,
     fresh: impl FnOnce() -> Result<Pair, E>,
 ) -> Result<Option<Stored>, E> {
-    let facts = Facts::read(&stored.cert);
-    let Some(facts) = facts.filter(|facts| facts.serves(now.names, now.at)) else {
+    let Some(facts) = usable(&stored.cert, &stored.key, &stored.ca, now) else {
         // Nothing that could be kept: calls fail until this one is trusted.
         return Ok(Some(Stored::first(fresh()?, &stored.ca, now.at)));
     };
     if let Some(next) = &stored.next {
-        let usable = Facts::read(&next.cert).is_some_and(|facts| facts.serves(now.names, now.at));
-        if !usable {
+        if usable(&next.cert, &next.key, &next.ca, now).is_none() {
             return Ok(Some(Stored {
                 next: None,
                 ..stored.clone()
@@ -71,6 +70,14 @@ pub fn next<E>(
         }),
         _ => None,
     })
+}
+
+/// What is written in a certificate that can be served and is believed: it is for all names, the key is
+/// its own, and the authorities have signed it. A Secret may be half restored, or edited by hand.
+fn usable(cert: &str, key: &str, ca: &str, now: &Now<'_>) -> Option<Facts> {
+    let facts = Facts::read(cert).filter(|facts| facts.serves(now.names, now.at))?;
+    let whole = served::check(cert, key).is_ok() && is_trusted(cert, ca, now.at);
+    whole.then_some(facts)
 }
 
 /// The next certificate is served, its authority first; the old one is trusted for a while.
@@ -169,10 +176,37 @@ mod tests {
             2,
             "who still serves the old one is trusted"
         );
-        let broken = Stored {
-            cert: "x".to_owned(),
-            ..good
-        };
-        assert!(step(&broken, "2027-01-01T00:00:00Z", false).is_some());
+        let other = first("2027-01-01T00:00:00Z");
+        for (part, cert, key, ca) in [
+            ("cert", "x", good.key.as_str(), good.ca.as_str()),
+            ("key", &good.cert, "x", &good.ca),
+            ("key of another", &good.cert, &other.key, &good.ca),
+            ("authority", &good.cert, &good.key, "x"),
+            ("authority of another", &good.cert, &good.key, &other.ca),
+        ] {
+            let broken = Stored {
+                cert: cert.to_owned(),
+                key: key.to_owned(),
+                ca: ca.to_owned(),
+                ..good.clone()
+            };
+            let now = "2027-01-01T00:00:00Z";
+            let next = step(&broken, now, false).unwrap_or_else(|| panic!("bad {part} is kept"));
+            assert_ne!(next.cert, good.cert, "{part}");
+            assert_eq!(step(&next, now, false), None, "{part}");
+        }
+    }
+
+    #[test]
+    fn what_is_announced_and_cannot_be_served_is_withdrawn() {
+        let mut stored = first("2027-01-01T00:00:00Z");
+        stored.asked = Some("1".to_owned());
+        let now = "2027-01-02T00:00:00Z";
+        let mut announced = step(&stored, now, false).unwrap();
+        if let Some(next) = &mut announced.next {
+            next.key.clone_from(&stored.key);
+        }
+        let withdrawn = step(&announced, now, true).unwrap();
+        assert_eq!((&withdrawn.cert, &withdrawn.next), (&stored.cert, &None));
     }
 }

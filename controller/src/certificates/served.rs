@@ -56,18 +56,11 @@ impl Served {
     /// # Errors
     /// [`ServedError`]; the pair before stays.
     pub fn replace(&self, cert: &str, key: &str) -> Result<bool, ServedError> {
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(ServedError::Certificate)?;
-        if chain.is_empty() {
-            return Err(ServedError::Empty);
-        }
+        let chain = chain(cert)?;
         if self.current().is_some_and(|current| current.cert == chain) {
             return Ok(false);
         }
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(ServedError::Key)?;
-        let provider = aws_lc_rs::default_provider();
-        let pair = CertifiedKey::from_der(chain, key, &provider).map_err(ServedError::Pair)?;
+        let pair = pair(chain, key)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
         self.set.send_replace(true);
         Ok(true)
@@ -100,6 +93,30 @@ impl Served {
             .with_cert_resolver(resolver);
         Ok(Arc::new(config))
     }
+}
+
+/// Whether the two can be served together.
+///
+/// # Errors
+/// [`ServedError`].
+pub fn check(cert: &str, key: &str) -> Result<(), ServedError> {
+    pair(chain(cert)?, key).map(drop)
+}
+
+fn chain(cert: &str) -> Result<Vec<CertificateDer<'static>>, ServedError> {
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(ServedError::Certificate)?;
+    if chain.is_empty() {
+        return Err(ServedError::Empty);
+    }
+    Ok(chain)
+}
+
+fn pair(chain: Vec<CertificateDer<'static>>, key: &str) -> Result<CertifiedKey, ServedError> {
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(ServedError::Key)?;
+    let provider = aws_lc_rs::default_provider();
+    CertifiedKey::from_der(chain, key, &provider).map_err(ServedError::Pair)
 }
 
 impl ResolvesServerCert for Served {

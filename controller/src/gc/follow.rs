@@ -12,7 +12,7 @@ use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::pod_row::PodRow;
 use crate::chain::full;
@@ -27,6 +27,9 @@ const WATCH_SECONDS: u32 = 200;
 const SILENCE: Duration = Duration::from_secs(205);
 /// Before a broken list or watch begins anew.
 const RETRY: Duration = Duration::from_secs(2);
+/// So many watches in a row that only failed: their version may be one that the server does not know,
+/// as after a restore of its data, and everything is listed anew.
+const FAILURES: u32 = 5;
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
@@ -111,20 +114,32 @@ pub(super) async fn follow<T: Raw>(client: &Client, mut each: impl FnMut(News<T:
     }
 }
 
-/// Until the version is too old to go on from.
+/// Until there is nothing to go on from.
 async fn watch_from<T: Raw>(
     client: &Client,
     mut version: String,
     each: &mut impl FnMut(News<T::Row>),
 ) {
+    let mut failures = 0;
     loop {
+        let (begun, before) = (Instant::now(), version.clone());
         match watch::<T>(client, &mut version, each).await {
-            Ok(Watched::Ended) => {}
+            Ok(Watched::Ended) => failures = 0,
             Ok(Watched::TooOld) => return,
+            Err(kube::Error::Api(status)) if status.code == 410 => return,
             Err(error) => {
-                tracing::debug!("the watch of {} begins anew: {}", T::KIND, full(&error));
-                sleep(RETRY).await;
+                failures = if version == before { failures + 1 } else { 1 };
+                let (kind, error) = (T::KIND, full(&error));
+                if failures == FAILURES {
+                    tracing::warn!("the watch of {kind} fails, they are listed anew: {error}");
+                    return;
+                }
+                tracing::debug!("the watch of {kind} begins anew: {error}");
             }
+        }
+        // Also where servers or middle boxes end every watch at once.
+        if begun.elapsed() < RETRY {
+            sleep(RETRY).await;
         }
     }
 }
@@ -300,5 +315,48 @@ mod tests {
         tell(News::Is(row("ns/b", "9")));
         assert_eq!(tell(News::Listed), ["gone 3"]);
         assert!(pods.of(&ObjectKey::new("ns", "c"), "3").is_none());
+    }
+
+    /// How many lists and watches there are in a minute when every watch is answered so.
+    async fn requests(status: u16, body: &'static str) -> (u32, u32) {
+        let counts = Arc::new(Mutex::new((0, 0)));
+        let counted = Arc::clone(&counts);
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+            let mut counts = counted.lock().unwrap();
+            let (status, body) = if is_watch {
+                counts.1 += 1;
+                (status, body)
+            } else {
+                counts.0 += 1;
+                (200, r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#)
+            };
+            let answer = http::Response::builder().status(status);
+            let answer = answer.body(kube::client::Body::from(body.as_bytes().to_vec()));
+            async move { Ok::<_, tower::BoxError>(answer.unwrap()) }
+        });
+        let client = Client::new(server, "default");
+        let following = follow::<super::super::pod_row::RawPod>(&client, |_| {});
+        assert!(timeout(Duration::from_mins(1), following).await.is_err());
+        *counts.lock().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_cannot_go_on_is_listed_anew() {
+        let gone = r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410}"#;
+        let (lists, watches) = requests(410, gone).await;
+        assert!(lists > 10 && watches == lists, "{lists} {watches}");
+        // "Too large resource version": the server has an older state than we.
+        let ahead = r#"{"kind":"Status","status":"Failure","reason":"Timeout","code":504}"#;
+        for (status, body) in [(504, ahead), (200, "<html>"), (502, "<html>")] {
+            let (lists, watches) = requests(status, body).await;
+            assert!(lists > 2 && watches > 10, "{status}: {lists} {watches}");
+        }
+        // Every watch ends at once: no reason to list, and none to ask without pause.
+        let (lists, watches) = requests(200, "").await;
+        assert!(
+            lists == 1 && (10..=31).contains(&watches),
+            "{lists} {watches}"
+        );
     }
 }

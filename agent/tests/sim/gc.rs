@@ -155,6 +155,7 @@ impl Collector {
             pod: pod.as_ref(),
             direct: true,
             endpoint_uid: current.map(|current| current.uid.as_str()),
+            reported: false,
             listed: current.is_some_and(|current| {
                 let held = spiderpool_ipam::plan::held_by(current);
                 held.iter().any(|held| held.address == address)

@@ -1,10 +1,13 @@
 //! A Pod or node as collection keeps it: what verdicts need. A cluster has tens of thousands of Pods,
 //! and the metadata of one alone is six kilobytes; what is not named here is skipped while it is read.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use spiderpool_ipam::facts::Owner;
 use spiderpool_ipam::gc::{Deletion, NodeState, Phase, PodState};
 
@@ -27,10 +30,22 @@ pub struct PodRow {
     pub owner: Owner,
     /// It has the node's addresses.
     pub host_network: bool,
+    /// Of a static Pod, the addresses it shows. Its object is a mirror of what its kubelet runs: it may
+    /// be deleted and made anew, with another UID, while the containers run on.
+    pub mirrored: Option<Box<[IpAddr]>>,
     /// When the last of its containers ended.
     pub finished: Option<Timestamp>,
     /// `spec.terminationGracePeriodSeconds`.
     pub grace: i64,
+}
+
+impl PodRow {
+    /// Whether it is a static Pod with this address.
+    #[must_use]
+    pub fn shows(&self, address: IpAddr) -> bool {
+        let shown = self.mirrored.as_ref();
+        shown.is_some_and(|shown| shown.contains(&address))
+    }
 }
 
 /// A Pod's JSON, as far as it is read.
@@ -52,6 +67,14 @@ struct RawMeta {
     deletion_timestamp: Option<Timestamp>,
     deletion_grace_period_seconds: Option<i64>,
     owner_references: Option<Vec<RawOwner>>,
+    annotations: Option<RawAnnotations>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct RawAnnotations {
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -76,8 +99,14 @@ struct RawSpec {
 struct RawStatus {
     phase: Option<String>,
     #[serde(rename = "podIPs")]
-    pod_ips: Option<Vec<serde::de::IgnoredAny>>,
+    pod_ips: Option<Vec<RawIp>>,
     container_statuses: Option<Vec<RawContainer>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct RawIp {
+    ip: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -116,12 +145,16 @@ impl From<RawPod> for PodRow {
             });
         let containers = status.container_statuses.into_iter().flatten();
         let ends = containers.filter_map(|one| one.state.terminated?.finished_at);
+        let ips = status.pod_ips.unwrap_or_default();
+        let is_mirror = metadata.annotations.is_some_and(|all| all.mirror.is_some());
+        let shown = || ips.iter().filter_map(|shown| shown.ip.parse().ok());
         Self {
+            mirrored: is_mirror.then(|| shown().collect()),
             key: ObjectKey::new(metadata.namespace, metadata.name),
             state: PodState {
                 uid: metadata.uid,
                 phase: Phase::parse(status.phase.as_deref().unwrap_or_default()),
-                has_ips: status.pod_ips.is_some_and(|ips| !ips.is_empty()),
+                has_ips: !ips.is_empty(),
                 deletion: metadata.deletion_timestamp.map(|at| Deletion {
                     at,
                     grace: metadata.deletion_grace_period_seconds.unwrap_or_default(),

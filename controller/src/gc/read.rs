@@ -50,6 +50,7 @@ pub struct Direct {
     /// Its node.
     pub node: NodeState,
     listed: bool,
+    reported: bool,
 }
 
 impl Direct {
@@ -65,6 +66,7 @@ impl Direct {
                 .as_ref()
                 .map(|endpoint| endpoint.status.current.uid.as_str()),
             listed: self.listed,
+            reported: self.reported,
             identity: self.identity,
             node: self.node,
             actor,
@@ -121,6 +123,7 @@ impl Reader {
         let mut held = held.unwrap_or_default().into_iter();
         Ok(Direct {
             listed: held.any(|held| held.address == address),
+            reported: pod.as_ref().is_some_and(|pod| pod.shows(address)),
             pod,
             endpoint,
             identity,

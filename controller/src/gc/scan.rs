@@ -141,6 +141,7 @@ impl Gc {
                 direct: false,
                 endpoint_uid: None,
                 listed: false,
+                reported: false,
                 // Whether it still exists, and how the node is, is asked when something depends on it.
                 identity: kind.map(|kind| Static { kind, valid: false }),
                 node: worst_node(&self.knobs),

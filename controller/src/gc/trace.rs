@@ -65,6 +65,11 @@ impl Traces {
     pub(super) fn note(&self, knobs: &Knobs, change: &PodChange, now: Timestamp) {
         let (PodChange::Is(row) | PodChange::Gone(row)) = change;
         let gone = matches!(change, PodChange::Gone(_));
+        if row.mirrored.is_some() && (gone || row.state.deletion.is_some()) {
+            // The object says nothing about the containers; the scan sees what comes after it.
+            self.lock().remove(&row.state.uid);
+            return;
+        }
         let ending = if gone { Ending::Deleted } else { changed(row) };
         let due = trace(
             knobs,

@@ -12,6 +12,7 @@ mod rig;
 mod traces;
 
 use serde_json::json;
+use spiderpool_controller::clock::Clock;
 
 use rig::{Bend, Rig};
 
@@ -107,6 +108,46 @@ async fn failed_reads_free_nothing() {
     rig.straighten(launchers);
     rig.scan().await;
     assert_eq!(rig.recorded("p").await, [""; 0]);
+}
+
+/// `kubectl delete pod` of a static Pod deletes its mirror alone: kubelet makes another one, of another
+/// UID, and the containers run on with their address.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_pod_whose_mirror_was_deleted_keeps_its_address() {
+    let mut rig = Rig::new(|settings| settings.env.gc.delay = jiff::SignedDuration::ZERO);
+    let mirror = |uid: &str| {
+        json!({"metadata": {"namespace": "kube-system", "name": "web-n1", "uid": uid,
+                "annotations": {"kubernetes.io/config.mirror": "h-1", "kubernetes.io/config.hash": "h-1"}},
+            "spec": {"nodeName": rig::NODE, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    rig.pod_of(mirror("u-1"), running()).await;
+    let records = [
+        ("10.7.0.9", "kube-system/web-n1", "u-1"),
+        ("10.7.0.10", "kube-system/web-n1", "u-0"),
+        ("10.7.0.11", "ns/other", "u-3"),
+    ];
+    rig.pool("p", json!({}), &records).await;
+    rig.pod("ns/other", "u-3", running()).await;
+    rig.endpoint("ns/other", "u-3", ("Pod", "other"), &[("p", "10.7.0.11")])
+        .await;
+    let held = [("p", "10.7.0.9")];
+    rig.endpoint("kube-system/web-n1", "u-1", ("Pod", "web-n1"), &held)
+        .await;
+    rig.start();
+    rig.scan().await;
+    rig.delete_pod("kube-system/web-n1").await;
+    rig.pod_of(mirror("u-2"), running()).await;
+    // By the trace, which would free both.
+    rig.delete_pod("ns/other").await;
+    rig.until("the other Pod's address is free", async || {
+        let now = rig.clock.wall();
+        rig.clock.set(now + jiff::SignedDuration::from_millis(20));
+        !rig.recorded("p").await.contains(&"10.7.0.11".to_owned())
+    })
+    .await;
+    rig.scan().await;
+    // What it does not show is of an earlier sandbox.
+    assert_eq!(rig.recorded("p").await, ["10.7.0.9"]);
 }
 
 /// Case B10.

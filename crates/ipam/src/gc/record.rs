@@ -23,6 +23,9 @@ pub struct Facts<'a> {
     pub endpoint_uid: Option<&'a str>,
     /// Whether the endpoint names this very address.
     pub listed: bool,
+    /// Whether the Pod is a static one and shows this very address. The object of a static Pod can be
+    /// deleted and comes back with another UID, while its containers run on.
+    pub reported: bool,
     /// What outlives the Pod, by the endpoint's owner or the Pod's; `None` for a stateless one.
     pub identity: Option<Static>,
     /// Node of the Pod.
@@ -184,6 +187,9 @@ fn missing(facts: &Facts<'_>) -> Verdict {
 
 /// The Pod is of the record's key, the record is of an earlier one.
 fn other_uid(facts: &Facts<'_>, pod: &PodState) -> Verdict {
+    if facts.reported && !pod.phase.ended() {
+        return keep(Keep::Alive);
+    }
     let stale = facts.endpoint_uid.is_some_and(|uid| uid != pod.uid);
     match facts.identity {
         None => Verdict::Free {

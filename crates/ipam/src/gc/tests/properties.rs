@@ -58,7 +58,7 @@ proptest! {
     ) {
         let record = record("u-1");
         let facts = |direct| Facts {
-            record: &record, pod: state.as_ref(), direct, endpoint_uid, listed, identity, node,
+            record: &record, pod: state.as_ref(), direct, endpoint_uid, listed, reported: false, identity, node,
             actor: "me", now: after(at),
         };
         let (cached, direct) = (judge(&knobs, &facts(false)), judge(&knobs, &facts(true)));

@@ -40,12 +40,37 @@ fn judged(knobs: &Knobs, record: &Record, row: &Row<'_>, direct: bool) -> Verdic
             direct,
             endpoint_uid: row.endpoint,
             listed: row.endpoint.is_some(),
+            reported: false,
             identity: row.identity,
             node: row.node,
             actor: "me",
             now: after(row.at),
         },
     )
+}
+
+#[test]
+fn an_address_that_a_static_pod_shows_is_in_use() {
+    let record = record("u-1");
+    let judged = |text, reported| {
+        let state = pod("u-2", text);
+        let facts = Facts {
+            record: &record,
+            pod: Some(&state),
+            direct: true,
+            endpoint_uid: None,
+            listed: false,
+            reported,
+            identity: None,
+            node: READY,
+            actor: "me",
+            now: after(600),
+        };
+        word(judge(&Knobs::default(), &facts))
+    };
+    assert_eq!(judged("Running+ips", true), "keep");
+    assert_eq!(judged("Running+ips", false), "free");
+    assert_eq!(judged("Failed+ips", true), "free");
 }
 
 /// Spec ipam 6.3, every row; the record carries UID u-1.
@@ -307,6 +332,7 @@ fn what_a_migration_left_behind_goes_when_its_pod_has_gone() {
         direct,
         endpoint_uid: Some("u-2"),
         listed,
+        reported: false,
         identity: vm(true),
         node: READY,
         actor: "me",

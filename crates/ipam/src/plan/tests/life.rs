@@ -151,6 +151,7 @@ impl Model {
                 direct: true,
                 endpoint_uid: current.as_deref(),
                 listed: true,
+                reported: false,
                 identity: Some(gc::Static {
                     kind: Sticky::StatefulSet,
                     valid: true,

@@ -154,15 +154,22 @@ impl Candidate {
     /// Waits until the lease is ours; the answer is when the request that took it was sent.
     async fn acquire(&self) -> Instant {
         let mut own_restart = true;
+        // A lease that somebody deletes was nevertheless promised to its holder, who goes on.
+        let mut promised = Instant::now();
         loop {
             match self.look().await {
                 Ok(seen) => {
-                    let free = seen.as_ref().is_none_or(|seen| {
+                    let ends = seen.as_ref().map(|seen| {
                         let ours = own_restart && seen.holder() == self.identity;
-                        seen.holder().is_empty()
-                            || ours
-                            || seen.ends(self.times.duration) <= Instant::now()
+                        let free = seen.holder().is_empty() || ours;
+                        if free {
+                            Instant::now()
+                        } else {
+                            seen.ends(self.times.duration)
+                        }
                     });
+                    promised = ends.unwrap_or(promised);
+                    let free = promised <= Instant::now();
                     own_restart = false;
                     let sent = Instant::now();
                     if free {
@@ -172,9 +179,8 @@ impl Candidate {
                             Err(error) => tracing::warn!("{}", full(&error)),
                         }
                     }
-                    let ends = seen.map(|seen| seen.ends(self.times.duration));
                     let retry = Instant::now() + self.times.retry_period;
-                    let early = ends.filter(|ends| *ends > Instant::now());
+                    let early = Some(promised).filter(|ends| *ends > Instant::now());
                     sleep_until(early.map_or(retry, |ends| ends.min(retry))).await;
                 }
                 Err(error) => {

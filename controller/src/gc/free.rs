@@ -16,7 +16,7 @@ use spiderpool_api::names;
 use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
-use spiderpool_ipam::batch::{self, Op, Outcome};
+use spiderpool_ipam::batch::{self, Op, Outcome, TAKEOVER_SECONDS};
 use spiderpool_ipam::gc::{How, how_to_release};
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::pool::{Mode, Pool, PoolError};
@@ -33,6 +33,9 @@ use crate::objects::error::store_error;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Sleep after a conflict.
 const BACKOFF: Duration = Duration::from_millis(40);
+/// How long after its mark a call may still be made. A process that was stopped in between must not
+/// call any more: the mark may have been taken over, and the address be another Pod's.
+const MARKED: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs() * 3 / 4);
 
 /// Records of a pool could not be freed.
 #[derive(Debug, thiserror::Error)]
@@ -179,6 +182,7 @@ impl Gc {
         if calls.is_empty() {
             return Ok(());
         }
+        let until = Instant::now() + MARKED;
         let marks: Vec<Op> = calls.iter().map(|(eni, _)| self.mark(eni)).collect();
         let marked = self.change(&pool.name, &marks).await;
         let outcomes = match marked {
@@ -200,7 +204,7 @@ impl Gc {
         }
         let calls: Vec<BoxFuture<'_, Option<&SubEni<'_>>>> = ours
             .into_iter()
-            .map(|(eni, call)| unbind_one(provider, pool, eni, call).boxed())
+            .map(|(eni, call)| unbind_one(provider, pool, eni, call, until).boxed())
             .collect();
         let accepted = futures::future::join_all(calls).await;
         let accepted: Vec<&SubEni<'_>> = accepted.into_iter().flatten().collect();
@@ -310,9 +314,10 @@ async fn unbind_one<'a>(
     pool: &Pool,
     eni: &'a SubEni<'a>,
     call: Call<'_>,
+    until: Instant,
 ) -> Option<&'a SubEni<'a>> {
     let request = request(pool, eni.garbage);
-    let result = provider.release(&request, None).await;
+    let result = provider.release(&request, Some(until)).await;
     if !result.as_ref().is_err_and(CallError::is_unsettled) {
         call.settle();
     }

@@ -1,5 +1,7 @@
 //! Pools with a provider: who is told, in which order, and under which mark.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::rig::{NODE, Rig, uid};
@@ -25,6 +27,7 @@ async fn a_prewarmed_pair_goes_with_one_call_and_not_before_it() {
     rig.pool("v6", prewarm(None), &[("fd00:7::10", "ns/gone", "u-1")])
         .await;
     rig.provider.fail_release(500);
+    let begun = tokio::time::Instant::now();
     rig.start();
     rig.until("the first call", async || {
         rig.provider.released().len() == 1
@@ -34,6 +37,10 @@ async fn a_prewarmed_pair_goes_with_one_call_and_not_before_it() {
     let record = record.get("10.7.0.10".parse().unwrap()).unwrap();
     let mark = record.releasing.clone().unwrap();
     assert!(mark.by.starts_with("controller/c-0/"), "{mark:?}");
+    // Nobody may have taken the mark over by then, however long the process is stopped.
+    let until = rig.provider.release_ends().first().copied().flatten();
+    let within = until.expect("a deadline") - begun;
+    assert!(within < Duration::from_secs(100), "{within:?}");
     rig.scan().await;
     assert_eq!(rig.recorded("v4").await, [""; 0]);
     assert_eq!(rig.recorded("v6").await, [""; 0]);

@@ -31,6 +31,7 @@ struct State {
     releases: VecDeque<Result<(), CallError>>,
     allocated: Vec<AllocateRequest>,
     released: Vec<ReleaseRequest>,
+    release_ends: Vec<Option<Instant>>,
     bound: u16,
 }
 
@@ -64,6 +65,12 @@ impl FakeProvider {
     #[must_use]
     pub fn released(&self) -> Vec<ReleaseRequest> {
         self.state().released.clone()
+    }
+
+    /// Deadlines of the calling operations of release requests so far.
+    #[must_use]
+    pub fn release_ends(&self) -> Vec<Option<Instant>> {
+        self.state().release_ends.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -141,6 +148,7 @@ impl Provider for FakeProvider {
             in_time(Op::Release, parent)?;
             let mut state = self.state();
             state.released.push(request.clone());
+            state.release_ends.push(parent);
             state.releases.pop_front().unwrap_or(Ok(()))
         }
         .boxed()

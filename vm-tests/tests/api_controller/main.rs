@@ -244,7 +244,15 @@ fn what_an_agent_gave_is_collected_when_nobody_tells_it() {
     rig.until("its record and its endpoint are collected", || {
         rig.records("plain").is_empty() && rig.api.get(&endpoint).unwrap().is_none()
     });
-    // The reconciler's part, with the same rights: the pool counts, and goes.
+    // The reconcilers' part, with the same rights.
+    let config = json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": "SpiderMultusConfig",
+        "metadata": {"name": "net"}, "spec": {"cniType": "macvlan", "macvlan": {"master": ["eth1"]}}});
+    let configs = "/apis/spiderpool.spidernet.io/v2beta1/namespaces/default/spidermultusconfigs";
+    rig.api.create(configs, &config).unwrap();
+    let network = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/net";
+    rig.until("the network of a SpiderMultusConfig", || {
+        rig.api.get(network).unwrap().is_some()
+    });
     let pool = rig.api.pool("plain").unwrap();
     assert_eq!(pool["status"]["totalIPCount"], 90);
     assert_allowed(&rig, &["c-0", "agent"]);

@@ -105,11 +105,14 @@ impl Rig {
     /// Starts a replica with these knobs; the answer is its health port.
     pub(crate) fn start_controller(&mut self, name: &str, knobs: &[(&str, &str)]) -> u16 {
         let port = free_port();
-        let port_text = port.to_string();
+        let (port_text, webhooks) = (port.to_string(), free_port().to_string());
         let usual = [
             ("POD_NAME", name),
             ("POD_NAMESPACE", NAMESPACE),
             ("HEALTH_PORT", port_text.as_str()),
+            ("WEBHOOK_PORT", webhooks.as_str()),
+            ("COORDINATOR_ENABLED", "true"),
+            ("MULTUS_CONFIG_ENABLED", "true"),
         ];
         let settings = usual.iter().chain(knobs);
         let settings: Vec<(String, &str)> = settings

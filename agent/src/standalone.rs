@@ -54,7 +54,7 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
         switches: conf.sticky(),
         ..args.node.settings()?
     };
-    let api = open_api(&args.state, &settings).await?;
+    let api = open_api(&args.state, &settings, &conf).await?;
     let client = Client::new(api.router(), "default");
     if let Listen::On(listen) = args.api_listen {
         let options = TlsOptions {
@@ -134,11 +134,11 @@ fn lock_run_dir(args: &NodeArgs) -> anyhow::Result<RunLock> {
     Ok(RunLock::take(&paths.lock_path())?)
 }
 
-async fn open_api(state: &Path, settings: &Settings) -> anyhow::Result<EmbeddedApi> {
+async fn open_api(state: &Path, settings: &Settings, conf: &Conf) -> anyhow::Result<EmbeddedApi> {
     let admission = IpamAdmission::new(admission::Settings {
         enable_ipv4: settings.enable_ipv4,
         enable_ipv6: settings.enable_ipv6,
-        ..admission::Settings::default()
+        ..controller::webhook::task::rules(conf)
     });
     if let Some(dir) = state.parent() {
         tokio::fs::create_dir_all(dir).await.with_context(|| {

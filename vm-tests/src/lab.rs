@@ -32,6 +32,7 @@ pub mod peers;
 pub mod pod;
 pub mod process;
 pub mod provider;
+pub mod rights;
 pub mod role;
 mod start;
 pub mod wait;

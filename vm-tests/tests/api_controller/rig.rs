@@ -14,22 +14,16 @@ use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
 use vm_tests::lab::api_client::{ApiClient, POOLS, records};
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
+use vm_tests::lab::rights::{self, NAMESPACE};
 use vm_tests::lab::{ENV_BIN_DIR, wait};
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
-pub(crate) const NAMESPACE: &str = "spiderpool";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const ENDPOINTS: &str =
     "/apis/spiderpool.spidernet.io/v2beta1/namespaces/default/spiderendpoints";
 pub(crate) const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/spiderpool/leases/spiderpool-controller-leases";
-
-/// What the chart lets the two processes do.
-const ROLES: [&str; 2] = [
-    include_str!("../../../charts/spiderpool/rbac/controller.yaml"),
-    include_str!("../../../charts/spiderpool/rbac/agent.yaml"),
-];
 
 pub(crate) struct Rig {
     // dropped in this order: the processes first, the folder last
@@ -66,15 +60,10 @@ impl Rig {
             provider: Provider::start(),
             dir,
         };
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        rig.api.create("/api/v1/namespaces", &namespace).unwrap();
-        for document in ROLES.iter().flat_map(|file| file.split("\n---\n")) {
-            let object: Value = serde_saphyr::from_str(document).unwrap();
-            rig.api.create(&collection(&object), &object).unwrap();
-        }
+        rights::install(&rig.api).unwrap();
         for account in ["spiderpool-controller", "spiderpool-agent"] {
-            rig.write_kubeconfig(account);
+            let out = rig.kubeconfig(account);
+            rights::kubeconfig(&rig.api, &rig.plane.kubeconfig(), account, &out).unwrap();
         }
         let url = rig.provider.url.clone();
         let conf = json!({"iaasNetworkProvider": {"url": url, "httpRequestTimeout": "20s"}});
@@ -88,18 +77,6 @@ impl Rig {
 
     fn kubeconfig(&self, account: &str) -> PathBuf {
         self.dir.path().join(format!("{account}.kubeconfig"))
-    }
-
-    /// A kubeconfig whose user is this service account.
-    fn write_kubeconfig(&self, account: &str) {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
-        let asked =
-            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-        let token = self.api.create(&path, &asked).unwrap()["status"]["token"].clone();
-        let text = std::fs::read_to_string(self.plane.kubeconfig()).unwrap();
-        let mut config: Value = serde_saphyr::from_str(&text).unwrap();
-        config["users"][0]["user"] = json!({"token": token});
-        std::fs::write(self.kubeconfig(account), config.to_string()).unwrap();
     }
 
     /// Starts a replica with these knobs; the answer is its health port.
@@ -285,21 +262,6 @@ impl Rig {
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
-}
-
-/// Where objects of this kind are created.
-fn collection(object: &Value) -> String {
-    let version = object["apiVersion"].as_str().unwrap();
-    let prefix = if version.contains('/') {
-        "/apis"
-    } else {
-        "/api"
-    };
-    let kind = object["kind"].as_str().unwrap().to_lowercase();
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{prefix}/{version}/namespaces/{namespace}/{kind}s"),
-        None => format!("{prefix}/{version}/{kind}s"),
-    }
 }
 
 /// A provider that accepts every release after a while.

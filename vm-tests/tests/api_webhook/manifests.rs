@@ -78,4 +78,5 @@ fn manifests_of_users_apply_unchanged() {
     other["metadata"]["namespace"] = json!("default");
     let (status, answer) = rig.create(&other);
     assert_eq!(status, 422, "{answer}");
+    rig.assert_allowed();
 }

@@ -131,6 +131,7 @@ fn b09_of_two_overlapping_pools_at_most_one_is_usable() {
         }
         gone(&rig, names);
     }
+    rig.assert_allowed();
 }
 
 /// The next round begins with what the replicas know of an empty network.

@@ -13,14 +13,14 @@ use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
 use vm_tests::lab::api_client::ApiClient;
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
-use vm_tests::lab::{ENV_BIN_DIR, wait, webhooks};
+use vm_tests::lab::{ENV_BIN_DIR, rights, wait, webhooks};
 
 use crate::balancer::Balancer;
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// Namespace of the controllers.
-pub(crate) const OWN: &str = "spiderpool";
+/// Of the controllers: they may do what the chart lets them and nothing else.
+const KUBECONFIG: &str = "controller.kubeconfig";
 /// Prefix of our kinds.
 pub(crate) const OURS: &str = "/apis/spiderpool.spidernet.io/v2beta1";
 /// The Secret of the certificate.
@@ -42,7 +42,7 @@ pub(crate) struct Rig {
     controllers: Vec<Controller>,
     started: usize,
     pub(crate) api: ApiClient,
-    plane: ControlPlane,
+    _plane: ControlPlane,
     bin_dir: PathBuf,
     dir: tempfile::TempDir,
 }
@@ -92,13 +92,14 @@ impl Rig {
         .unwrap();
         std::fs::write(dir.path().join("conf.yml"), conf).unwrap();
         let api = plane.api().unwrap();
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
-        api.create("/api/v1/namespaces", &namespace).unwrap();
+        rights::install(&api).unwrap();
+        let rights = dir.path().join(KUBECONFIG);
+        rights::kubeconfig(&api, &plane.kubeconfig(), "spiderpool-controller", &rights).unwrap();
         Self {
             controllers: Vec::new(),
             started: 0,
             api,
-            plane,
+            _plane: plane,
             bin_dir: bin_dir.into(),
             dir,
         }
@@ -141,7 +142,7 @@ impl Rig {
             "spiderpool-controller".into(),
             "daemon".into(),
             "--kubeconfig".into(),
-            self.plane.kubeconfig().into(),
+            dir.join(KUBECONFIG).into(),
             "--config-path".into(),
             dir.join("conf.yml").into(),
         ];
@@ -154,7 +155,7 @@ impl Rig {
             argv,
             env: &[
                 ("SPIDERPOOL_POD_NAME", &name),
-                ("SPIDERPOOL_POD_NAMESPACE", OWN),
+                ("SPIDERPOOL_POD_NAMESPACE", rights::NAMESPACE),
                 ("SPIDERPOOL_WEBHOOK_PORT", &webhook_text),
                 ("SPIDERPOOL_HEALTH_PORT", &health_text),
                 ("SPIDERPOOL_TLS_EXTRA_NAMES", webhooks::HOST),
@@ -192,6 +193,15 @@ impl Rig {
             Ok(made.ok().filter(|made| made["spec"]["ipVersion"] == 4))
         });
         asked.unwrap_or_else(|error| panic!("{error:#}\n{}", self.logs()));
+    }
+
+    /// What the chart lets the controllers do was enough.
+    pub(crate) fn assert_allowed(&self) {
+        for controller in &self.controllers {
+            let log = controller.daemon.log();
+            // A refusal of the rules says Forbidden as well.
+            assert!(!log.contains("is forbidden: User"), "{log}");
+        }
     }
 
     pub(crate) fn logs(&self) -> String {

@@ -262,6 +262,7 @@ fn deletions_are_guarded_and_end() {
         assert_eq!(rig.delete(&path).0, 200);
         goes(&rig, &path);
     }
+    rig.assert_allowed();
 }
 
 fn goes(rig: &Rig, path: &str) {

@@ -123,6 +123,32 @@ async fn provided_files_are_read_again_and_no_connection_ends() {
     timeout(SOON, serving).await.unwrap().unwrap();
 }
 
+/// Whoever reaches the port can open connections and say nothing, before or after the handshake.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_keep_nobody_waiting() {
+    let pair = pair();
+    let served = Arc::new(Served::default());
+    served.replace(&pair.cert, &pair.key).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = Router::new().route("/health", get(|| async { "fine" }));
+    let (config, stop) = (served.config().unwrap(), CancellationToken::new());
+    tokio::spawn(server::serve(listener, config, router, stop.clone()));
+    let soon = || async {
+        timeout(SOON, connect(port, &pair.ca))
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    let mut silent = Vec::new();
+    for _ in 0..server::MAX_CONNECTIONS + 8 {
+        silent.push(soon().await);
+    }
+    let mut asking = soon().await;
+    assert_eq!(answer(&mut asking).await, "HTTP/1.1 200 OK");
+    stop.cancel();
+}
+
 #[tokio::test]
 async fn files_that_cannot_be_served_are_named() {
     let dir = tempfile::tempdir().unwrap();

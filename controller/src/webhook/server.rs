@@ -1,8 +1,10 @@
 //! HTTPS by rustls: accepts, shakes hands in a task of its own, serves HTTP/1.1 with keep-alive, as API
 //! servers call.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +28,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For the head of the next request: longer than API servers keep idle connections (90 s), so that it
 /// is they who close them.
 const IDLE: Duration = Duration::from_mins(2);
-/// Connections at once. API servers use a few; one more waits until another ends.
-const MAX_CONNECTIONS: usize = 512;
+/// Connections at once. API servers use a few; one more takes the place of the oldest on which nothing
+/// is being answered, and waits where there is none.
+pub const MAX_CONNECTIONS: usize = 256;
 /// Pause after an accept error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a server that is to stop is still called: endpoints of a Pod that goes are taken out of the
@@ -48,6 +51,7 @@ pub async fn serve(
     let router = router.layer(middleware::from_fn_with_state(stop.clone(), last_answer));
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
+    let mut oldest_first = VecDeque::<Open>::new();
     let closed = CancellationToken::new();
     let mut over = pin!(async {
         stop.cancelled().await;
@@ -55,19 +59,26 @@ pub async fn serve(
     });
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &free) => accepted,
+            accepted = listener.accept() => accepted,
             Some(_ended) = connections.join_next() => continue,
             () = over.as_mut() => break,
         };
         match accepted {
-            Ok((stream, permit)) => {
-                let served = connection(acceptor.clone(), stream, router.clone(), closed.clone());
-                connections.spawn(async move {
+            Ok((stream, _)) => {
+                let permit = tokio::select! {
+                    permit = room(&free, &mut oldest_first) => permit,
+                    () = over.as_mut() => break,
+                };
+                let busy = Arc::<AtomicBool>::default();
+                let router = noting(router.clone(), Arc::clone(&busy));
+                let served = connection(acceptor.clone(), stream, router, closed.clone());
+                let handle = connections.spawn(async move {
                     if let Err(error) = served.await {
                         tracing::debug!("a connection to the webhooks ended: {error}");
                     }
                     drop(permit);
                 });
+                oldest_first.push_back(Open { handle, busy });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection to the webhooks");
@@ -94,14 +105,40 @@ async fn last_answer(
     response
 }
 
-async fn accept(
-    listener: &TcpListener,
+/// A connection that may have to give way.
+struct Open {
+    handle: AbortHandle,
+    /// A request is being answered.
+    busy: Arc<AtomicBool>,
+}
+
+/// Room for one more. The permits of a connection that is aborted come back with its task.
+async fn room(
     free: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
+    oldest_first: &mut VecDeque<Open>,
+) -> Option<OwnedSemaphorePermit> {
+    oldest_first.retain(|open| !open.handle.is_finished());
+    if free.available_permits() == 0 {
+        let mut open = oldest_first.iter();
+        if let Some(idle) = open.find(|open| !open.busy.load(Ordering::Relaxed)) {
+            idle.handle.abort();
+        }
+    }
     // The semaphore is never closed.
-    let permit = Arc::clone(free).acquire_owned().await.ok();
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    Arc::clone(free).acquire_owned().await.ok()
+}
+
+/// The same routes; `busy` while one of them is being answered. HTTP/1.1: one at a time.
+fn noting(router: Router, busy: Arc<AtomicBool>) -> Router {
+    router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let busy = Arc::clone(&busy);
+        async move {
+            busy.store(true, Ordering::Relaxed);
+            let response = next.run(request).await;
+            busy.store(false, Ordering::Relaxed);
+            response
+        }
+    }))
 }
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;

@@ -2,6 +2,7 @@
 //! records first, each by one change that claims a lost one again; then the provider, where a
 //! sub-ENI has to come to this node; then the endpoint.
 
+use spiderpool_api::allocation::Record;
 use spiderpool_api::endpoint::{EndpointNic, SpiderEndpoint};
 use spiderpool_api::value::Mac;
 use spiderpool_ipam::batch::Op;
@@ -22,7 +23,7 @@ pub(super) enum Adopted {
     Done(Box<Allocation>, Option<Mac>),
     /// One of them is not to be had: the NIC needs others.
     Lost,
-    /// Somebody else wrote the endpoint meanwhile.
+    /// Somebody else wrote the endpoint, or took an address, meanwhile.
     Again,
 }
 
@@ -44,8 +45,9 @@ impl Claimer<'_> {
         endpoint: SpiderEndpoint,
         adoption: &Adoption,
     ) -> Result<Adopted, AllocationError> {
-        let Some(mut taken) = self.take_all(adoption).await? else {
-            return Ok(Adopted::Lost);
+        let mut taken = match self.take_all(adoption).await? {
+            Ok(taken) => taken,
+            Err(adopted) => return Ok(adopted),
         };
         let nics = [NicCandidates {
             nic: adoption.nic.interface.clone(),
@@ -76,8 +78,11 @@ impl Claimer<'_> {
         Ok(Adopted::Done(Box::new(allocation), parent))
     }
 
-    /// `None`: an address of the NIC being added is not to be had.
-    async fn take_all(&self, adoption: &Adoption) -> Result<Option<Taken>, AllocationError> {
+    /// What stops it is the inner error.
+    async fn take_all(
+        &self,
+        adoption: &Adoption,
+    ) -> Result<Result<Taken, Adopted>, AllocationError> {
         let mut taken = Taken::default();
         for take in &adoption.take {
             let is_own = take.nic == adoption.nic.interface;
@@ -87,21 +92,35 @@ impl Claimer<'_> {
             match self.take(take).await {
                 Ok(claim) if is_own => taken.own.push(claim),
                 Ok(claim) => taken.others.push((take.nic.clone(), claim)),
-                Err(error) if is_own && is_for_good(&error) => return Ok(None),
+                Err(WriteError::Pick(PickError::Moved { .. })) => return Ok(Err(Adopted::Again)),
+                Err(error) if is_own && is_for_good(&error) => return Ok(Err(Adopted::Lost)),
                 Err(error) if is_for_good(&error) => taken.lost.push(take.nic.clone()),
                 // What cannot be said now of another NIC is asked again by its own ADD.
                 Err(error) if !is_own && error.is_this_pool_only() => {}
                 Err(error) => return Err(claim_failed(&take.nic, &take.held, error)),
             }
         }
-        Ok(Some(taken))
+        Ok(Ok(taken))
+    }
+
+    /// Whether the endpoint tells of an ADD on this node whose Pod has the record.
+    fn is_settled(&self, record: Option<&Record>) -> bool {
+        let endpoint = self.snapshot.endpoint.as_ref();
+        endpoint.zip(record).is_some_and(|(endpoint, record)| {
+            let current = &endpoint.current;
+            current.uid == record.pod_uid && current.node == self.agent.settings.node
+        })
     }
 
     async fn take(&self, take: &Take) -> Result<Claimed, WriteError> {
+        let pool = self.snapshot.pool(&take.held.pool);
+        let record = pool.and_then(|pool| pool.records.get(take.held.address));
         let op = Op::Adopt {
             who: plan::claimant(self.snapshot, &take.nic),
             address: take.held.address,
             half: take.held.half,
+            settled: self.is_settled(record),
+            from: record.map(|record| record.pod_uid.clone()),
         };
         let (pool, pick) = self.commit(&take.held.pool, None, op).await?;
         Ok(Claimed {

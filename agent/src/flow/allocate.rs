@@ -128,8 +128,7 @@ impl Agent {
             }
             (Intent::Adopt(adoption), Some(endpoint)) => {
                 let endpoint = endpoint.clone();
-                let adopted = self.adopt(call, pod, snapshot, endpoint, &adoption).await;
-                return Ok(adopted?);
+                return self.adopt(call, pod, snapshot, endpoint, &adoption).await;
             }
             // There is no other without an endpoint.
             (Intent::Fresh(_) | Intent::Adopt(_) | Intent::Exchange(_), _) => None,
@@ -148,7 +147,8 @@ impl Agent {
         snapshot: &Snapshot,
         endpoint: SpiderEndpoint,
         adoption: &Adoption,
-    ) -> Result<Option<Allocated>, AllocationError> {
+    ) -> Result<Option<Allocated>, AllocateError> {
+        self.is_still_there(pod).await?;
         let limits = &call.call.limits;
         let claimer = Claimer {
             agent: self,
@@ -171,6 +171,19 @@ impl Agent {
                 self.exchange(&now, endpoint, exchange, limits).await?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Asks the API itself: a Pod of the same name that came later has its addresses by right, and this
+    /// node may not have been told. The snapshot is older than the answer, and what a later Pod takes
+    /// after it shows in the record.
+    async fn is_still_there(&self, pod: &PodObject) -> Result<(), AllocateError> {
+        let key = pod.key();
+        let found = self.store.pod(&key, Freshness::Fresh).await;
+        let found = found.map_err(AllocationError::store("read the Pod"))?;
+        match found.is_some_and(|found| found.uid() == pod.uid()) {
+            true => Ok(()),
+            false => Err(AllocateError::Dead),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The provider: the cloud simulator's own service over the simulated API, and the client's part
 //! of a call with its timeout, its losses and its moods.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -17,7 +19,7 @@ use spiderpool_controller::client::bounded;
 use spiderpool_iaas::check::{self, Bound};
 use spiderpool_iaas::error::{CallError, Op};
 use spiderpool_iaas::provider::Provider;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::gate::{Actor, Gate};
@@ -58,6 +60,23 @@ pub(crate) fn start(world: &Arc<World>, topology: Topology, seed: u64) {
     world.set_cloud(service);
 }
 
+/// Calls about one address are worked on in the order they come in: the last one wins (spec iaas 11).
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<BTreeMap<IpAddr, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    async fn take(&self, mut addresses: Vec<IpAddr>) -> Vec<OwnedMutexGuard<()>> {
+        addresses.sort_unstable();
+        addresses.dedup();
+        let mut taken = Vec::new();
+        for address in addresses {
+            let turn = Arc::clone(self.0.lock().unwrap().entry(address).or_default());
+            taken.push(turn.lock_owned().await);
+        }
+        taken
+    }
+}
+
 /// The way of one process to the provider.
 pub(crate) struct SimProvider {
     world: Arc<World>,
@@ -78,6 +97,7 @@ impl SimProvider {
     async fn call(
         &self,
         op: Op,
+        turns: Vec<IpAddr>,
         parent: Option<Instant>,
         work: impl Future<Output = Answer> + Send + 'static,
     ) -> Result<Value, CallError> {
@@ -96,19 +116,23 @@ impl SimProvider {
             if way.loses_request {
                 return world.weather.lose(reply, way.resets);
             }
+            let turns = world.turns.take(turns).await;
             let answer = match world.weather.mood() {
                 ProviderMood::Refuses => Err(503),
                 ProviderMood::Slow(more) => {
                     sleep(more).await;
-                    // The provider's promise: no binding is begun after the caller's time. A
-                    // release may come that late, which the fence is for.
-                    if op == Op::Allocate && Instant::now() >= until {
+                    // The provider's promises: no binding is begun after the caller's time, or for one
+                    // that has hung up (spec iaas 15.2 P7). A release may come that late, which the
+                    // fence is for.
+                    let over = reply.is_closed() || Instant::now() >= until;
+                    if op == Op::Allocate && over {
                         return;
                     }
                     work.await
                 }
                 ProviderMood::Works => work.await,
             };
+            drop(turns);
             gate.applied(true);
             sleep(way.back).await;
             if way.loses_answer {
@@ -118,17 +142,21 @@ impl SimProvider {
         });
         let answered = timeout_at(until, waiting).await;
         self.gate.alive().await;
-        let status = |status| CallError::Status {
-            op,
-            status,
-            body: "simulated".into(),
-        };
+        let status = |status| refused(op, status);
         match answered {
             Ok(Ok(Ok(body))) => Ok(body),
             Ok(Ok(Err(code))) => Err(status(code)),
             Ok(Err(_)) => Err(status(502)),
             Err(_) => Err(CallError::ParentExpired { op, sent: true }),
         }
+    }
+}
+
+fn refused(op: Op, status: u16) -> CallError {
+    CallError::Status {
+        op,
+        status,
+        body: "simulated".into(),
     }
 }
 
@@ -159,7 +187,7 @@ impl Provider for SimProvider {
                 let bound = bound.map_err(|refusal| refusal.status)?;
                 Ok(answer::of(&sent, &bound))
             };
-            let body = self.call(Op::Allocate, parent, work).await?;
+            let body = self.call(Op::Allocate, addresses, parent, work).await?;
             let response = serde_json::from_value(body).unwrap();
             Ok(check::accept(request, &response)?)
         }
@@ -206,7 +234,9 @@ impl Provider for SimProvider {
                     .release_accepted(sent.ip_address, &sent.pod_uid);
                 Ok(Value::Null)
             };
-            self.call(Op::Release, parent, work).await.map(drop)
+            self.call(Op::Release, Vec::new(), parent, work)
+                .await
+                .map(drop)
         }
         .boxed()
     }

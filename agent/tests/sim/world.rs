@@ -16,6 +16,7 @@ use crate::api::{self, Api, Change, Kind};
 use crate::check::Check;
 use crate::gate::{Actor, Gate};
 use crate::mutation::Mutation;
+use crate::provider::Turns;
 use crate::weather::Weather;
 
 /// Virtual wall time.
@@ -36,6 +37,7 @@ pub(crate) struct World {
     /// wake them in random order.
     pub(crate) news: Notify,
     cloud: OnceLock<Arc<Service>>,
+    pub(crate) turns: Turns,
     pub(crate) mutation: Option<Mutation>,
     /// Cancelled with the first violation.
     pub(crate) over: CancellationToken,
@@ -55,6 +57,7 @@ impl World {
             weather: Weather::new(seed ^ 0x77ea_7e12),
             news: Notify::new(),
             cloud: OnceLock::new(),
+            turns: Turns::default(),
             mutation,
             over,
             ids: AtomicU64::new(0),

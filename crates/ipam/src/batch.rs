@@ -48,6 +48,13 @@ pub enum Op {
         address: IpAddr,
         /// The IPv6 side of a pair: as [`Op::ClaimHalf`].
         half: bool,
+        /// UID of the record when the caller last saw its Pod alive; `None`: there was no record. One of
+        /// another UID has gone to a later Pod.
+        from: Option<String>,
+        /// The last ADD of the identity that ended well was on this node and left the record so. If not, a
+        /// call of the provider that moves the sub-ENI may still be under way, or the metadata may be
+        /// older than it: a hit is not trusted.
+        settled: bool,
     },
     /// Marks records of a Pod UID as being released (spec iaas section 8): until they are freed or
     /// the mark is old, nobody else tells the provider, and nobody gets the addresses.
@@ -150,7 +157,13 @@ impl Table<'_> {
                 Ok(self.write(who, chosen))
             }
             Op::ClaimHalf { who, address } => self.half(who, *address),
-            Op::Adopt { who, address, half } => self.adopt(who, *address, *half),
+            Op::Adopt {
+                who,
+                address,
+                half,
+                from,
+                settled,
+            } => self.adopt(who, *address, *half, from.as_deref(), *settled),
             Op::Mark {
                 uid,
                 addresses,

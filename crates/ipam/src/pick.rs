@@ -173,6 +173,16 @@ pub enum PickError {
         /// The node.
         node: String,
     },
+    /// Another Pod of the identity has adopted the address since the caller looked.
+    #[error("IPPool {pool}: address {address} has just gone to the Pod with UID {uid}")]
+    Moved {
+        /// Pool name.
+        pool: String,
+        /// The address.
+        address: IpAddr,
+        /// Who has it.
+        uid: String,
+    },
     /// The exact address wanted is not to be had.
     #[error("IPPool {pool}: address {address} cannot be claimed, it {why}")]
     Pinned {

@@ -40,6 +40,9 @@ impl Check {
         match change.kind {
             Kind::Pod => self.forget_dead(api),
             Kind::StatefulSet => self.forget_unwanted(api),
+            Kind::Endpoint if *actor == Actor::Gc && change.new.is_none() => {
+                self.endpoint_went(&change.key);
+            }
             _ => {}
         }
         if change.kind != Kind::Pool {
@@ -226,8 +229,11 @@ impl Check {
         self.require(from.releasing.is_none(), 16, || {
             format!("{what} was moved while it was given back")
         });
+        // An adoption may have to ask although the entry says here (spec ipam 7.5).
         self.hits.remove(&(address, from.pod_uid.clone()));
-        self.note_hit(pool, address, node, to);
+        let key = (address, to.pod_uid.clone());
+        self.released.remove(&key);
+        self.hits.remove(&key);
     }
 
     /// Whether the claim needs no call of the provider.

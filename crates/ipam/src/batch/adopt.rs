@@ -4,10 +4,11 @@
 use std::net::IpAddr;
 
 use spiderpool_api::allocation::Record;
+use spiderpool_api::ip_meta::EntryState;
 
 use super::{Op, Outcome, Table, direct, pinned};
-use crate::pick::{Claimant, Pick, PickError, own_addresses};
-use crate::pool::Pool;
+use crate::pick::{Claimant, Path, Pick, PickError, own_addresses};
+use crate::pool::{Mode, NotReady, Pool};
 
 impl Table<'_> {
     pub(super) fn adopt(
@@ -15,6 +16,8 @@ impl Table<'_> {
         who: &Claimant,
         address: IpAddr,
         half: bool,
+        from: Option<&str>,
+        settled: bool,
     ) -> Result<Outcome, PickError> {
         let Some(record) = self.pool.records.get(address).cloned() else {
             let who = who.clone();
@@ -28,6 +31,13 @@ impl Table<'_> {
             });
         };
         may_move(&self.pool, who, address, &record)?;
+        if record.pod_uid != who.uid && from != Some(record.pod_uid.as_str()) {
+            return Err(PickError::Moved {
+                pool: self.pool.name.clone(),
+                address,
+                uid: record.pod_uid,
+            });
+        }
         // A detail that no call has named yet: its record knows the NIC, or nobody does.
         let who = &match &record.nic {
             Some(nic) if who.nic.is_empty() => Claimant {
@@ -42,7 +52,7 @@ impl Table<'_> {
             .filter_map(|other| Some((other, self.pool.records.remove(other)?)))
             .collect();
         self.pool.records.insert(address, moved(who, &record));
-        match self.judge(who, address, half) {
+        match self.judge(who, address, half, settled) {
             Ok(chosen) => {
                 let stale = others.iter().map(|(other, _)| *other).collect();
                 Ok(self.write(who, Pick { stale, ..chosen }))
@@ -57,10 +67,45 @@ impl Table<'_> {
         }
     }
 
+    /// A sub-ENI of a global pool that is just being detached is worth waiting for: the provider puts
+    /// back what it finds claimed (spec iaas 15.2 P13), or ends, and the address can be bound again.
+    fn stays_attached(&self, address: IpAddr) -> Result<(), NotReady> {
+        let (Mode::Global, Some(Ok(metadata))) = (&self.pool.mode, &self.pool.metadata) else {
+            return Ok(());
+        };
+        match metadata.entries.get(&address).map(|entry| &entry.state) {
+            Some(EntryState::Reclaiming { node }) => Err(NotReady {
+                reason: None,
+                text: format!(
+                    "IPPool {}: the sub-ENI of {address} is being detached from node {node}",
+                    self.pool.name
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// What the address is worth to its new Pod: the provider's pools have a say.
-    fn judge(&self, who: &Claimant, address: IpAddr, half: bool) -> Result<Pick, PickError> {
+    fn judge(
+        &self,
+        who: &Claimant,
+        address: IpAddr,
+        half: bool,
+        settled: bool,
+    ) -> Result<Pick, PickError> {
         if self.pool.is_iaas() && !half {
-            return self.pick(who, Some(address));
+            self.stays_attached(address)?;
+            let pick = self.pick(who, Some(address))?;
+            let asks = self.pool.mode == Mode::Global && self.rules.provider && !settled;
+            return Ok(if asks && pick.path == Path::CacheHit {
+                Pick {
+                    path: Path::ColdRebind,
+                    binding: None,
+                    ..pick
+                }
+            } else {
+                pick
+            });
         }
         direct(&self.pool, who, self.rules, address, Vec::new())
     }

@@ -17,6 +17,8 @@ fn adopt(who: Claimant, address: &str, half: bool) -> Op {
         who,
         address: ip(address),
         half,
+        from: Some("u-1".into()),
+        settled: true,
     }
 }
 
@@ -43,6 +45,19 @@ fn b10_the_next_pod_of_an_identity_takes_the_record_over() {
     );
     let again = one(&pool.with_records(batch.records), &Rules::default(), op);
     assert!(!again.changed && again.outcomes[0].is_ok());
+}
+
+/// A slow ADD of an earlier Pod does not take from a later one what that has adopted meanwhile.
+#[test]
+fn what_a_later_pod_has_adopted_stays_with_it() {
+    let pool = with_records(&small(), &json!({"10.0.0.10": owned("u-3", "eth0")}));
+    let op = adopt(next("u-2", "eth0", "n1"), "10.0.0.10", false);
+    let batch = one(&pool, &Rules::default(), op);
+    assert_eq!(
+        batch.outcomes[0].as_ref().unwrap_err().to_string(),
+        "IPPool p: address 10.0.0.10 has just gone to the Pod with UID u-3"
+    );
+    assert!(!batch.changed);
 }
 
 #[test]
@@ -158,6 +173,61 @@ fn a_providers_pool_has_a_say_about_the_node() {
     let gone = one(&with_records(&pool(&gone), &records), &provider, op("n1"));
     assert!(gone.outcomes[0].as_ref().unwrap_err().is_used_out());
     assert!(!gone.changed);
+}
+
+/// Spec ipam 7.5: from another node it is moved by a call, whatever the metadata says of it yet.
+#[test]
+fn a_hit_is_not_trusted_after_an_add_that_did_not_end_here() {
+    let attached = json!({"10.0.0.10": with(entry(10), "node", json!("n1"))});
+    let global = with_records(
+        &pool(&iaas("g", &["10.0.0.10-10.0.0.12"], None, &attached)),
+        &json!({"10.0.0.10": owned("u-1", "eth0")}),
+    );
+    let op = Op::Adopt {
+        who: next("u-2", "eth0", "n1"),
+        address: ip("10.0.0.10"),
+        half: false,
+        from: Some("u-1".into()),
+        settled: false,
+    };
+    for (provider, path) in [
+        (true, crate::pick::Path::ColdRebind),
+        (false, crate::pick::Path::CacheHit),
+    ] {
+        let rules = Rules {
+            provider,
+            ..Rules::default()
+        };
+        let batch = one(&global, &rules, op.clone());
+        let Ok(Outcome::Claimed(pick)) = &batch.outcomes[0] else {
+            panic!("{:?}", batch.outcomes);
+        };
+        assert_eq!((pick.path, pick.binding.is_none()), (path, provider));
+    }
+}
+
+/// An identity does not lose its address to a detachment that is only just under way.
+#[test]
+fn a_sub_eni_that_is_being_detached_is_waited_for() {
+    let leaving = json!({"10.0.0.10": {"mac": "fa:16:3e:00:00:0a", "vlan": -1, "node": "n1"}});
+    let pool = with_records(
+        &pool(&iaas("g", &["10.0.0.10-10.0.0.12"], None, &leaving)),
+        &json!({"10.0.0.10": owned("u-1", "eth0")}),
+    );
+    let provider = Rules {
+        provider: true,
+        ..Rules::default()
+    };
+    for node in ["n1", "n2"] {
+        let op = adopt(next("u-2", "eth0", node), "10.0.0.10", false);
+        let batch = one(&pool, &provider, op);
+        let error = batch.outcomes[0].as_ref().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "IaaS IP metadata not ready: IPPool g: the sub-ENI of 10.0.0.10 is being detached from node n1"
+        );
+        assert!(!batch.changed);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn some_op() -> impl Strategy<Value = Op> {
             uid: format!("u-{uid}"), nic: nic.map(|n| format!("eth{n}")), addresses: None, by: None }),
         2 => ((0_u8..5, 0_u8..2), 0_u8..5, 0_u8..10).prop_map(move |(who, old, n)| Op::Adopt {
             who: Claimant { pod: format!("ns/{old}"), ..asking(who) },
-            address: IpAddr::from([10, 0, 0, n]), half: false }),
+            address: IpAddr::from([10, 0, 0, n]), half: false, from: Some(format!("u-{old}")), settled: n % 2 == 0 }),
         1 => Just(Op::Release { uid: String::new(), nic: None, addresses: None, by: None }),
     ]
 }

@@ -76,10 +76,14 @@ impl Model {
             Intent::Retrieve(nic) => return nic.ipv4.unwrap(),
             Intent::Adopt(adoption) => {
                 for take in &adoption.take {
+                    let pool = self.now.pool(&take.held.pool).unwrap();
+                    let record = pool.records.get(take.held.address);
                     let op = Op::Adopt {
                         who: claimant(&self.now, &take.nic),
                         address: take.held.address,
                         half: take.held.half,
+                        from: record.map(|record| record.pod_uid.clone()),
+                        settled: true,
                     };
                     assert!(self.change(op).is_some());
                 }

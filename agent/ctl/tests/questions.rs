@@ -359,7 +359,7 @@ named by: annotation ipam.spidernet.io/ippool of the Pod: {\"ipv4\":[\"a\"]}
         let mut launcher = pod(UID);
         launcher["metadata"]["name"] = json!("virt-launcher-x7");
         let mut routes = api(&pools, &[kept], &[pod("u-7")]);
-        let route = "/api/v1/namespaces/shop/pods?&labelSelector=kubevirt.io%3Dvirt-launcher";
+        let route = "/api/v1/namespaces/shop/pods?labelSelector=kubevirt.io%3Dvirt-launcher";
         let listed =
             json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [launcher]});
         routes.push((route.to_owned(), listed));

@@ -12,6 +12,7 @@ mod ports;
 mod processes;
 pub mod relay;
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use serde_json::Value;
 
 use crate::lab::api_client::ApiClient;
 use crate::lab::process::{Daemon, DaemonSpec, HERE};
-use crate::lab::wait;
+use crate::lab::{ENV_BIN_DIR, wait};
 
 pub use crate::lab::Lifetime;
 pub use certificates::KUBECONFIG;
@@ -62,6 +63,27 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
+    /// For a test of the api level, in a folder below `dir`; it ends with the test. Also the folder of
+    /// the binaries.
+    ///
+    /// # Errors
+    /// As [`Self::start`], and when the level does not run this.
+    pub fn for_test(dir: &Path) -> Result<(Self, PathBuf)> {
+        let folder = |name| {
+            let folder = env::var_os(name).map(PathBuf::from);
+            folder.with_context(|| format!("{name} is not set: run `cargo xtask test api`"))
+        };
+        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS)?, folder(ENV_BIN_DIR)?);
+        let plane = Self::start(&ControlPlaneSpec {
+            programs_dir: &programs_dir,
+            bin_dir: &bin_dir,
+            dir: dir.join("control-plane"),
+            lifetime: Lifetime::Lab,
+            wanted: &|| Ok(()),
+        })?;
+        Ok((plane, bin_dir))
+    }
+
     /// Starts both and waits until the API is ready and serves our kinds.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use spiderpool_api::names;
-use spiderpool_ipam::admission::{FieldError, FieldErrorKind, Op, Refusal};
+use spiderpool_ipam::admission::{FieldError, Op, Refusal};
 
 /// The body of a call.
 #[derive(Debug, Deserialize)]
@@ -129,20 +129,13 @@ pub fn refused(uid: &str, kind: &str, name: &str, refusal: &Refusal) -> Value {
 }
 
 fn cause(error: &FieldError) -> Value {
-    let reason = match error.kind {
-        FieldErrorKind::Invalid => "FieldValueInvalid",
-        FieldErrorKind::Forbidden => "FieldValueForbidden",
-        FieldErrorKind::Required => "FieldValueRequired",
-        FieldErrorKind::NotSupported => "FieldValueNotSupported",
-        FieldErrorKind::Duplicate => "FieldValueDuplicate",
-    };
-    let text = error.to_string();
-    let message = text.strip_prefix(&format!("{}: ", error.field));
-    json!({"reason": reason, "field": error.field, "message": message.unwrap_or(&text)})
+    json!({"reason": error.kind.reason(), "field": error.field, "message": error.detail()})
 }
 
 #[cfg(test)]
 mod tests {
+    use spiderpool_ipam::admission::FieldErrorKind;
+
     use super::*;
 
     #[test]

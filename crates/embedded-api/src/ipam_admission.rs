@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use spiderpool_ipam::admission::view::{AttachmentView, PoolView, SubnetView};
-use spiderpool_ipam::admission::{
-    self as rules, FieldError, FieldErrorKind, Kind, Op, Refusal, Settings, World,
-};
+use spiderpool_ipam::admission::{self as rules, FieldError, Kind, Op, Refusal, Settings, World};
 
 use crate::admission::{Admission, AdmissionRequest, Cause, Denial, Lookup, Verb};
 
@@ -114,17 +112,5 @@ fn denial(refusal: Refusal) -> Denial {
 }
 
 fn cause(error: &FieldError) -> Cause {
-    let reason = match error.kind {
-        FieldErrorKind::Invalid => "FieldValueInvalid",
-        FieldErrorKind::Forbidden => "FieldValueForbidden",
-        FieldErrorKind::Required => "FieldValueRequired",
-        FieldErrorKind::NotSupported => "FieldValueNotSupported",
-        FieldErrorKind::Duplicate => "FieldValueDuplicate",
-    };
-    // its text begins with the field, which a Status shows by itself
-    let text = error.to_string();
-    let message = text
-        .strip_prefix(&format!("{}: ", error.field))
-        .unwrap_or(&text);
-    Cause::new(reason, &error.field, message.to_owned())
+    Cause::new(error.kind.reason(), &error.field, error.detail())
 }

@@ -2,10 +2,12 @@
 //!
 //! [`config`] reads and judges the settings, [`budget`] says how long a call may take, [`check`]
 //! judges an answer (all pure); [`provider`] is the seam, [`client`] calls over HTTP,
-//! [`regular_file`] reads what the settings name. The bodies
+//! [`regular_file`] reads what the settings name, `any_certificate` is a verifier that believes. The bodies
 //! themselves are in `spiderpool_api::provider`. Claims, pools and retries belong to the callers.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
+pub mod any_certificate;
 pub mod budget;
 pub mod ca;
 pub mod check;

@@ -123,6 +123,20 @@ pub enum FieldErrorKind {
     Duplicate,
 }
 
+impl FieldErrorKind {
+    /// `reason` of a cause in a `Status`.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Invalid => "FieldValueInvalid",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::Required => "FieldValueRequired",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+        }
+    }
+}
+
 /// One refused field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
@@ -149,6 +163,14 @@ impl FieldError {
             value,
             message: message.into(),
         }
+    }
+
+    /// The text without the field, which a `Status` shows by itself.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let text = self.to_string();
+        let detail = text.strip_prefix(&format!("{}: ", self.field));
+        detail.map_or_else(|| text.clone(), str::to_owned)
     }
 
     pub(crate) fn invalid(

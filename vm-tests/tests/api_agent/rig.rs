@@ -1,20 +1,19 @@
 //! A control plane of the test's own and one agent in daemon mode beside it. Objects are made as a
 //! user makes them; calls are those of the real CNI binary.
 
-use std::env;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vm_tests::control_plane::ControlPlane;
 use vm_tests::control_plane::relay::Relay;
-use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
 use vm_tests::lab::api_client::{ApiClient, POOLS, records};
 use vm_tests::lab::cni_call::{CniCall, CniOutcome, kubernetes_args, with_key};
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
-use vm_tests::lab::{ENV_BIN_DIR, wait};
+use vm_tests::lab::wait;
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -62,20 +61,8 @@ impl Rig {
     }
 
     fn with(last: u8, watch_seconds: Option<u32>) -> Self {
-        let folder = |name| {
-            env::var_os(name)
-                .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
-        };
-        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS), folder(ENV_BIN_DIR));
         let dir = tempfile::tempdir().unwrap();
-        let plane = ControlPlane::start(&ControlPlaneSpec {
-            programs_dir: Path::new(&programs_dir),
-            bin_dir: Path::new(&bin_dir),
-            dir: dir.path().join("control-plane"),
-            lifetime: Lifetime::Lab,
-            wanted: &|| Ok(()),
-        })
-        .unwrap();
+        let (plane, bin_dir) = ControlPlane::for_test(dir.path()).unwrap();
         let api = plane.api().unwrap();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
         api.create("/api/v1/nodes", &node).unwrap();
@@ -91,7 +78,7 @@ impl Rig {
             agent: None,
             plane,
             api,
-            bin_dir: bin_dir.into(),
+            bin_dir,
             relayed,
             metrics,
             dir,

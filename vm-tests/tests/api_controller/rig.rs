@@ -1,7 +1,6 @@
 //! A control plane of the test's own, controllers and an agent beside it that may do what the chart
 //! lets them and nothing else, and a provider that writes down what it is told.
 
-use std::env;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
+use vm_tests::control_plane::ControlPlane;
 use vm_tests::lab::api_client::{ApiClient, POOLS, records};
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
 use vm_tests::lab::rights::{self, NAMESPACE};
-use vm_tests::lab::{ENV_BIN_DIR, wait};
+use vm_tests::lab::wait;
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
@@ -37,26 +36,14 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn start() -> Self {
-        let folder = |name| {
-            env::var_os(name)
-                .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
-        };
-        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS), folder(ENV_BIN_DIR));
         let dir = tempfile::tempdir().unwrap();
-        let plane = ControlPlane::start(&ControlPlaneSpec {
-            programs_dir: Path::new(&programs_dir),
-            bin_dir: Path::new(&bin_dir),
-            dir: dir.path().join("control-plane"),
-            lifetime: Lifetime::Lab,
-            wanted: &|| Ok(()),
-        })
-        .unwrap();
+        let (plane, bin_dir) = ControlPlane::for_test(dir.path()).unwrap();
         let api = plane.api().unwrap();
         let rig = Self {
             running: Vec::new(),
             plane,
             api,
-            bin_dir: bin_dir.into(),
+            bin_dir,
             provider: Provider::start(),
             dir,
         };

@@ -1,15 +1,14 @@
 //! A control plane of the test's own and one controller beside it.
 
-use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
+use vm_tests::control_plane::ControlPlane;
 use vm_tests::lab::api_client::ApiClient;
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
-use vm_tests::lab::{ENV_BIN_DIR, wait};
+use vm_tests::lab::wait;
 
 /// For states that a healthy system reaches at once, or with its next look.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -29,26 +28,14 @@ pub(crate) struct Rig {
 impl Rig {
     /// A cluster with its controller; everything that has a switch is on.
     pub(crate) fn start() -> Self {
-        let folder = |name| {
-            env::var_os(name)
-                .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
-        };
-        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS), folder(ENV_BIN_DIR));
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("cni")).unwrap();
-        let plane = ControlPlane::start(&ControlPlaneSpec {
-            programs_dir: Path::new(&programs_dir),
-            bin_dir: Path::new(&bin_dir),
-            dir: dir.path().join("control-plane"),
-            lifetime: Lifetime::Lab,
-            wanted: &|| Ok(()),
-        })
-        .unwrap();
+        let (plane, bin_dir) = ControlPlane::for_test(dir.path()).unwrap();
         let api = plane.api().unwrap();
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spiderpool"}});
         api.create("/api/v1/namespaces", &namespace).unwrap();
-        let controller = start_controller(&PathBuf::from(bin_dir), &plane, dir.path());
+        let controller = start_controller(&bin_dir, &plane, dir.path());
         Self {
             controller,
             api,

@@ -1,6 +1,5 @@
 //! A control plane whose API server asks controllers of the test's own.
 
-use std::env;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,11 +8,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use vm_tests::control_plane::{ControlPlane, ControlPlaneSpec, ENV_PROGRAMS};
+use vm_tests::control_plane::ControlPlane;
 use vm_tests::lab::api_client::ApiClient;
 use vm_tests::lab::http::{Request, exchange};
 use vm_tests::lab::process::{Daemon, DaemonSpec, HERE, Lifetime};
-use vm_tests::lab::{ENV_BIN_DIR, rights, wait, webhooks};
+use vm_tests::lab::{rights, wait, webhooks};
 
 use crate::balancer::Balancer;
 
@@ -76,20 +75,8 @@ impl Rig {
     }
 
     fn without_controllers(conf: &str) -> Self {
-        let folder = |name| {
-            env::var_os(name)
-                .unwrap_or_else(|| panic!("{name} is not set: run `cargo xtask test api`"))
-        };
-        let (programs_dir, bin_dir) = (folder(ENV_PROGRAMS), folder(ENV_BIN_DIR));
         let dir = tempfile::tempdir().unwrap();
-        let plane = ControlPlane::start(&ControlPlaneSpec {
-            programs_dir: Path::new(&programs_dir),
-            bin_dir: Path::new(&bin_dir),
-            dir: dir.path().join("control-plane"),
-            lifetime: Lifetime::Lab,
-            wanted: &|| Ok(()),
-        })
-        .unwrap();
+        let (plane, bin_dir) = ControlPlane::for_test(dir.path()).unwrap();
         std::fs::write(dir.path().join("conf.yml"), conf).unwrap();
         let api = plane.api().unwrap();
         rights::install(&api).unwrap();
@@ -100,7 +87,7 @@ impl Rig {
             started: 0,
             api,
             _plane: plane,
-            bin_dir: bin_dir.into(),
+            bin_dir,
             dir,
         }
     }

@@ -4,18 +4,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, Error, RootCertStore};
 use tokio::io;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::endpoint::Endpoint;
+use crate::any_certificate::AnyCertificate;
 use crate::ca::{self, CaError};
 use crate::error::TransportError;
 use crate::regular_file;
@@ -83,56 +80,12 @@ fn config(roots: Option<RootCertStore>) -> Result<ClientConfig, Error> {
         .with_safe_default_protocol_versions()?;
     let mut config = match roots {
         Some(roots) => builder.with_root_certificates(roots),
+        // What `tls.caFile: ""` asks for.
         None => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider))),
     }
     .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
-}
-
-/// Takes any certificate: what `tls.caFile: ""` asks for. The handshake's signatures still count,
-/// so the peer has the key of the certificate it shows.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if end_entity.is_empty() {
-            return Err(CertificateError::BadEncoding.into());
-        }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

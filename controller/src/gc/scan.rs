@@ -149,6 +149,7 @@ impl Gc {
                 now,
             };
             match judge(&self.knobs, &facts) {
+                Verdict::Confirm(_) if self.traces.awaits_mirror(&record.pod_uid) => {}
                 Verdict::Confirm(_) => found.suspects.push(Suspect {
                     pool: pool.name.clone(),
                     address,

@@ -13,7 +13,7 @@ use spiderpool_ipam::gc::{
     Ending, Knobs, NodeState, Static, Trace, TraceRelease, plan_trace_release, trace,
 };
 use spiderpool_ipam::sticky::Sticky;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::follow::PodChange;
 use super::pod_row::PodRow;
@@ -23,6 +23,8 @@ use crate::objects::{ObjectKey, StoreError};
 
 /// The shortest pause between two looks for what is due.
 const MIN_GAP: Duration = Duration::from_millis(100);
+/// A kubelet makes a mirror anew within seconds, and tells its addresses a little later.
+const MIRROR_RETURN: Duration = Duration::from_secs(60);
 
 /// A Pod that ends.
 #[derive(Debug, Clone)]
@@ -38,6 +40,8 @@ struct Traced {
 pub(super) struct Traces {
     table: Mutex<BTreeMap<String, Traced>>,
     capacity: usize,
+    /// When the mirrors of static Pods went, by UID.
+    mirrors: Mutex<BTreeMap<String, Instant>>,
 }
 
 /// What came of one that was due.
@@ -56,6 +60,7 @@ impl Traces {
     pub(super) fn new(capacity: u32) -> Self {
         Self {
             table: Mutex::default(),
+            mirrors: Mutex::default(),
             capacity: usize::try_from(capacity).unwrap_or(usize::MAX),
         }
     }
@@ -68,6 +73,9 @@ impl Traces {
         if row.mirrored.is_some() && (gone || row.state.deletion.is_some()) {
             // The object says nothing about the containers; the scan sees what comes after it.
             self.lock().remove(&row.state.uid);
+            if gone {
+                self.note_mirror(&row.state.uid);
+            }
             return;
         }
         let ending = if gone { Ending::Deleted } else { changed(row) };
@@ -96,6 +104,24 @@ impl Traces {
             tries: 0,
         };
         table.insert(uid.clone(), traced);
+    }
+
+    fn note_mirror(&self, uid: &str) {
+        let mut mirrors = self.mirrors();
+        mirrors.retain(|_, gone| gone.elapsed() < MIRROR_RETURN);
+        mirrors.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// Whether this was a static Pod whose mirror has just gone: the next one, and the address it shows,
+    /// may be on the way.
+    pub(super) fn awaits_mirror(&self, uid: &str) -> bool {
+        let mirrors = self.mirrors();
+        let gone = mirrors.get(uid);
+        gone.is_some_and(|gone| gone.elapsed() < MIRROR_RETURN)
+    }
+
+    fn mirrors(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn due(&self, now: Timestamp, most: usize) -> Vec<Traced> {

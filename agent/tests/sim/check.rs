@@ -13,7 +13,7 @@ use spiderpool_ipam::pool::{Mode, Pool};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, Kind};
+use crate::api::{Api, Change, Kind};
 use crate::gate::Actor;
 use crate::world::is_alive;
 
@@ -55,7 +55,7 @@ pub(crate) struct Usage {
 pub(crate) struct Adding {
     begun: Instant,
     allocates: usize,
-    /// The endpoint went under its hands: it plans anew.
+    /// The endpoint went or changed under its hands: it plans anew.
     replans: usize,
 }
 
@@ -175,10 +175,15 @@ impl Check {
         self.entered.entry(uid.to_owned()).or_default().extend(kept);
     }
 
-    /// The collector has removed an endpoint of this name.
-    fn endpoint_went(&mut self, name: &str) {
+    /// An endpoint went, or is another Pod's of the name: the late ADD of an earlier Pod of an identity
+    /// may write it once more.
+    fn endpoint_turned(&mut self, change: &Change) {
+        let of = |object: &Value| object["status"]["current"]["uid"].clone();
+        let now = change.new.as_deref().map(of);
         for (uid, adding) in &mut self.adding {
-            adding.replans += usize::from(self.keys.get(uid).is_some_and(|key| key == name));
+            let named = self.keys.get(uid).is_some_and(|key| *key == change.key);
+            let others = now.as_ref().is_none_or(|now| now != uid.as_str());
+            adding.replans += usize::from(named && others);
         }
     }
 

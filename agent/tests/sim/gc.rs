@@ -1,5 +1,7 @@
-//! The collector of the controller: frees the records of Pods that are gone, with the fence and the
-//! provider first where a provider is asked (spec ipam section 6). Asks the API, never a cache.
+//! The collector: the controller's own (`spiderpool_controller::gc`) over the simulated API and
+//! provider, started again after each crash. Where a fault is built in on purpose, a small model of it
+//! that has the fault: frees the records of Pods that are gone, with the fence and the provider first
+//! where a provider is asked (spec ipam section 6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,12 +11,15 @@ use std::time::Duration;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use spiderpool_agent::clock::Clock;
+use spiderpool_agent::clock::{Clock, Jitter};
 use spiderpool_agent::store::PoolObject;
 use spiderpool_api::allocation::Record;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_controller::client::bounded;
+use spiderpool_controller::config::Settings;
+use spiderpool_controller::gc;
+use spiderpool_controller::tasks::Context;
 use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{self, Op, Outcome};
@@ -23,6 +28,7 @@ use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Actor, Gate};
 use crate::http;
@@ -49,15 +55,38 @@ pub(crate) async fn supervise(world: Arc<World>, current: Arc<Mutex<Arc<Gate>>>)
     loop {
         let gate = world.gate(Actor::Gc);
         *current.lock().unwrap() = Arc::clone(&gate);
-        let collector = Collector::new(&world, &gate);
         tokio::select! {
             biased;
             () = gate.died() => {}
-            () = collector.run() => {}
+            () = collect(&world, &gate) => {}
         }
         world.log("GC is down".into());
         sleep(Duration::from_secs(5)).await;
     }
+}
+
+async fn collect(world: &Arc<World>, gate: &Arc<Gate>) {
+    let faulty = [
+        Mutation::GcIgnoresUids,
+        Mutation::GcSkipsFence,
+        Mutation::GcFreesFirst,
+        Mutation::GcTrustsOldLists,
+        Mutation::GcIgnoresIdentities,
+    ];
+    if faulty.iter().any(|fault| world.mutates(*fault)) {
+        return Collector::new(world, gate).run().await;
+    }
+    let mut settings = Settings::new(&format!("gc-{}", gate.id), "spiderpool");
+    settings.env.gc.interval = jiff::SignedDuration::try_from(SCAN).unwrap();
+    settings.conf.enable_clean_outdated_endpoint = true;
+    let client = bounded(http::client(world, gate));
+    let context = Context {
+        provider: Some(Arc::new(SimProvider::new(world, gate))),
+        clock: Arc::new(world.clock),
+        jitter: Arc::new(Jitter::from_seed(gate.id)),
+        ..Context::new(client, settings)
+    };
+    gc::task(context, CancellationToken::new()).await.unwrap();
 }
 
 struct Collector {
@@ -84,7 +113,7 @@ impl Collector {
             world: Arc::clone(world),
             pools: Api::all(client.clone()),
             provider: SimProvider::new(world, gate),
-            actor: format!("gc/{}", gate.id),
+            actor: format!("controller/gc/{}", gate.id),
             unsettled: Mutex::default(),
             client,
         }

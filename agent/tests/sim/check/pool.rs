@@ -40,9 +40,7 @@ impl Check {
         match change.kind {
             Kind::Pod => self.forget_dead(api),
             Kind::StatefulSet => self.forget_unwanted(api),
-            Kind::Endpoint if *actor == Actor::Gc && change.new.is_none() => {
-                self.endpoint_went(&change.key);
-            }
+            Kind::Endpoint => self.endpoint_turned(change),
             _ => {}
         }
         if change.kind != Kind::Pool {
@@ -277,7 +275,7 @@ impl Check {
             Actor::Gc => {
                 self.counts.collected += 1;
                 self.require(!alive, 10, || format!("GC freed {what}, whose Pod lives"));
-                "gc/".to_owned()
+                "controller/".to_owned()
             }
             other => return self.broken(4, format!("{other:?} freed {what}")),
         };

@@ -3,7 +3,8 @@
 //! [`config`] reads and judges the settings, [`budget`] says how long a call may take, [`check`]
 //! judges an answer (all pure); [`provider`] is the seam, [`client`] calls over HTTP,
 //! [`regular_file`] reads what the settings name, `any_certificate` is a verifier that believes. The bodies
-//! themselves are in `spiderpool_api::provider`. Claims, pools and retries belong to the callers.
+//! themselves are in `spiderpool_api::provider`, those of version 1 in [`wire_v1`]. Claims, pools and
+//! retries belong to the callers.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "client")]
@@ -20,3 +21,4 @@ pub mod error;
 pub mod fake;
 pub mod provider;
 pub mod regular_file;
+pub mod wire_v1;

@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::json;
-use spiderpool_api::provider::{AllocateRequest, SubEniRequest};
+use spiderpool_api::provider::SubEniRequest;
 use spiderpool_api::value::Mac;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
+use crate::asked::{Asked, Version};
 use crate::cloud::{State, SubEni};
 use crate::engine::Wanted;
 use crate::pool::Pool;
@@ -28,7 +29,8 @@ impl World {
     ///
     /// # Errors
     /// [`Refusal`] for the first thing that is wrong.
-    pub fn check(&self, request: &AllocateRequest) -> Result<Vec<Wanted>, Refusal> {
+    pub fn check(&self, asked: &Asked) -> Result<Vec<Wanted>, Refusal> {
+        let Asked { request, version } = asked;
         if request.node_name.is_empty() {
             return Err(Refusal::invalid("nodeName must not be empty"));
         }
@@ -38,7 +40,7 @@ impl World {
         let mut seen = BTreeSet::new();
         let mut wanted = Vec::new();
         for item in &request.sub_eni_requests {
-            let one = self.check_item(item, &request.node_name)?;
+            let one = self.check_item(item, &request.node_name, *version)?;
             for ip in one.addresses() {
                 if !seen.insert(ip) {
                     return Err(Refusal::invalid(format!("{ip} is requested twice")));
@@ -49,11 +51,48 @@ impl World {
         Ok(wanted)
     }
 
-    fn check_item(&self, item: &SubEniRequest, node: &str) -> Result<Wanted, Refusal> {
+    fn check_item(
+        &self,
+        item: &SubEniRequest,
+        node: &str,
+        version: Version,
+    ) -> Result<Wanted, Refusal> {
         let parent = item.parent_nic_mac;
+        let key = self.check_addresses(item, node)?;
+        let wanted = |pool: &str| Wanted {
+            ipv4: item.ipv4_address,
+            ipv6: item.ipv6_address,
+            pool: pool.to_owned(),
+            parent,
+        };
+        let named = match item.ipv4_address {
+            Some(_) => &item.ipv4_pool_name,
+            None => &item.ipv6_pool_name,
+        };
+        let pool = match (version, self.pool_for(named.as_deref(), key)) {
+            (_, Ok(pool)) => pool,
+            // version 1 knows no pools, so theirs need not be the provider's
+            (Version::V1, Err(_)) => {
+                let known = self.memory.find(key).map(|sub_eni| sub_eni.pool.as_str());
+                return Ok(wanted(known.unwrap_or_default()));
+            }
+            (Version::V2, Err(refusal)) => return Err(refusal),
+        };
+        if pool.node.as_deref().is_some_and(|of| of != node) {
+            let of = pool.node.as_deref().unwrap_or_default();
+            let message = format!("pool {} belongs to node {of}", pool.name);
+            return Err(Refusal::new(409, "PoolMismatch", message));
+        }
+        self.check_pair(item, pool)?;
+        Ok(wanted(&pool.name))
+    }
+
+    /// Whether node, parent, subnet and addresses of an item fit together; returns the address
+    /// its sub-ENI is known by.
+    fn check_addresses(&self, item: &SubEniRequest, node: &str) -> Result<IpAddr, Refusal> {
+        let (parent, subnet) = (item.parent_nic_mac, item.subnet);
         let v4 = item.ipv4_address.map(IpAddr::V4);
-        let v6 = item.ipv6_address.map(IpAddr::V6);
-        let Some(key) = v4.or(v6) else {
+        let Some(key) = v4.or(item.ipv6_address.map(IpAddr::V6)) else {
             return Err(Refusal::invalid(
                 "a sub-ENI needs ipv4Address or ipv6Address",
             ));
@@ -66,7 +105,6 @@ impl World {
             let message = format!("parent NIC {parent} does not belong to {node}");
             return Err(Refusal::new(400, "ParentNicNotOnNode", message));
         }
-        let subnet = item.subnet;
         if !subnet.contains(&key) {
             return Err(Refusal::invalid(format!("{key} is not in {subnet}")));
         }
@@ -75,24 +113,7 @@ impl World {
             let message = format!("no cloud subnet for {subnet}");
             return Err(Refusal::new(404, "SubnetNotFound", message));
         }
-        let named = if v4.is_some() {
-            &item.ipv4_pool_name
-        } else {
-            &item.ipv6_pool_name
-        };
-        let pool = self.pool_for(named.as_deref(), key)?;
-        if pool.node.as_deref().is_some_and(|of| of != node) {
-            let of = pool.node.as_deref().unwrap_or_default();
-            let message = format!("pool {} belongs to node {of}", pool.name);
-            return Err(Refusal::new(409, "PoolMismatch", message));
-        }
-        self.check_pair(item, pool)?;
-        Ok(Wanted {
-            ipv4: item.ipv4_address,
-            ipv6: item.ipv6_address,
-            pool: pool.name.clone(),
-            parent,
-        })
+        Ok(key)
     }
 
     fn pool_for(&self, name: Option<&str>, ip: IpAddr) -> Result<&Pool, Refusal> {
@@ -157,15 +178,21 @@ impl Service {
     /// [`Refusal`] of the first item that failed.
     pub async fn bind_all(
         self: Arc<Self>,
-        request: AllocateRequest,
+        asked: impl Into<Asked> + Send,
     ) -> Result<Vec<SubEni>, Refusal> {
+        let asked = asked.into();
         let limit = self.with(|world| world.settings.transaction_timeout());
         let deadline = Instant::now() + limit;
-        let wanted = self.with(|world| world.check(&request))?;
-        let addresses = wanted.iter().flat_map(Wanted::addresses).collect();
-        let _turns = self.locks.lock(&addresses).await;
+        let wanted = self.with(|world| world.check(&asked))?;
+        let addresses: BTreeSet<IpAddr> = wanted.iter().flat_map(Wanted::addresses).collect();
+        let Ok(_turns) = timeout_at(deadline, self.locks.lock(&addresses)).await else {
+            let limit = limit.as_millis();
+            let message =
+                format!("earlier calls for {addresses:?} did not finish within {limit} ms");
+            return Err(Refusal::new(504, "CloudTimeout", message));
+        };
         // somebody may have paired, moved or removed them meanwhile
-        let wanted = self.with(|world| world.check(&request))?;
+        let wanted = self.with(|world| world.check(&asked))?;
         let mut bound = Vec::with_capacity(wanted.len());
         let mut undo = Vec::new();
         for one in &wanted {

@@ -2,11 +2,44 @@
 
 use serde_json::{Map, Value, json};
 use spiderpool_api::provider::AllocateRequest;
+use spiderpool_iaas::wire_v1::{AllocateResponseV1, AllocationResultV1};
 
+use crate::asked::{Asked, Version};
 use crate::cloud::SubEni;
 use crate::faults::Kind;
 
-/// The right answer: an item for each that was requested, in order.
+/// The right answer in the words of the call.
+#[must_use]
+pub fn to(asked: &Asked, bound: &[SubEni]) -> Value {
+    match asked.version {
+        Version::V1 => json!(of_version_1(&asked.request, bound)),
+        Version::V2 => of(&asked.request, bound),
+    }
+}
+
+fn of_version_1(request: &AllocateRequest, bound: &[SubEni]) -> AllocateResponseV1 {
+    let items = request.sub_eni_requests.iter().zip(bound);
+    let items = items.map(|(item, sub_eni)| {
+        let vlan = sub_eni.state.attachment().map(|at| at.vlan.get());
+        AllocationResultV1 {
+            parent_nic_mac: item.parent_nic_mac.to_string(),
+            subnet: item.subnet.to_string(),
+            ip_address: item
+                .ipv4_address
+                .map_or_else(String::new, |ip| ip.to_string()),
+            mac_address: sub_eni.mac.to_string(),
+            vlan_id: vlan.map_or(0, i64::from),
+        }
+    });
+    AllocateResponseV1 {
+        items: items.collect(),
+        pod_name: request.pod_name.clone(),
+        pod_namespace: request.pod_namespace.clone(),
+        node_name: request.node_name.clone(),
+    }
+}
+
+/// The right answer of version 2: an item for each that was requested, in order.
 #[must_use]
 pub fn of(request: &AllocateRequest, bound: &[SubEni]) -> Value {
     let items = request.sub_eni_requests.iter().zip(bound);
@@ -37,13 +70,20 @@ pub fn of(request: &AllocateRequest, bound: &[SubEni]) -> Value {
     })
 }
 
-/// The answer with one fault in its first item; other kinds change nothing.
+/// An answer of either version with one fault in its first item; other kinds change nothing.
 #[must_use]
 pub fn spoil(mut answer: Value, kind: Kind) -> Value {
-    let Some(items) = answer
-        .get_mut("subEniResponses")
-        .and_then(Value::as_array_mut)
-    else {
+    let versions = [
+        ("subEniResponses", "ipv4Address"),
+        ("iaasIPsAllocationResponse", "ipAddress"),
+    ];
+    let spoken = versions
+        .into_iter()
+        .find(|(list, _)| answer.get(list).is_some());
+    let Some((list, address)) = spoken else {
+        return answer;
+    };
+    let Some(items) = answer.get_mut(list).and_then(Value::as_array_mut) else {
         return answer;
     };
     match (kind, items.first().cloned()) {
@@ -51,7 +91,7 @@ pub fn spoil(mut answer: Value, kind: Kind) -> Value {
             items.remove(0);
         }
         (Kind::ExtraIp, Some(item)) => {
-            items.push(with(item, &[("ipv4Address", json!("203.0.113.99"))]));
+            items.push(with(item, &[(address, json!("203.0.113.99"))]));
         }
         (Kind::Duplicate, Some(item)) => {
             let vlan = item.get("vlanId").and_then(Value::as_i64).unwrap_or(1);

@@ -1,15 +1,23 @@
 //! A simulated cloud for tests and demonstrations.
 //!
-//! So far its fabric: the switch between the parent NICs of the nodes and the gateway, which
-//! carries a sub-ENI's frames only if VLAN, MAC and address are bound and says why it dropped the
-//! others. The topology types are public, so that whoever builds the links can write the file.
-//! Talks to nothing outside its own network namespace but the loopback listener of [`admin`].
+//! Three parts that know of each other what they would in a real one:
+//!
+//! - the **cloud**'s table ([`cloud`], [`engine`]): sub-ENIs and what they are attached to;
+//! - the **provider** ([`contract`], [`allocate`], [`release`], [`prewarm`], [`reclaim`]) with a
+//!   [`memory`] of its own, which it may lose, and what it writes into pools ([`publisher`]);
+//! - the **fabric** ([`fabric`]): the switch between parent NICs and gateway, which carries a
+//!   sub-ENI's frames only if VLAN, MAC and address are bound.
+//!
+//! [`faults`] on demand, the operator's side is [`console`]. Spec: iaas 15; how to use it:
+//! docs/provider-sim.md. Talks to the API server it is given and to whoever calls its listeners.
 pub mod admin;
 pub mod allocate;
 pub mod answer;
+pub mod asked;
 pub mod audit;
 pub mod bucket;
 pub mod cloud;
+pub mod connection;
 pub mod console;
 pub mod contract;
 pub mod door;

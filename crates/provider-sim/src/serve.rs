@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::admin::{self, Admin, AdminAddress};
+use crate::connection;
 use crate::console;
 use crate::contract;
 use crate::door::Door;
@@ -151,8 +152,10 @@ impl Serving {
         }
         let door = open(arguments.listen, service).await?;
         self.contract = door.address();
-        self.tasks
-            .spawn(async move { Ok(axum::serve(door, contract).await?) });
+        self.tasks.spawn(async move {
+            connection::serve(door, contract).await;
+            Ok(())
+        });
         let admin = Admin::bind(arguments.admin.clone()).await?;
         self.admin = admin.address().clone();
         let routes = self.admin_routes(tls);

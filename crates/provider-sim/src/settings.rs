@@ -27,6 +27,10 @@ pub struct Settings {
     pub budget_check: bool,
     /// Whether a release is answered only when it is done.
     pub sync_release: bool,
+    /// Whether a release that is not awaited needs the budget of one that is.
+    pub strict_release: bool,
+    /// Whether bodies of contract version 1 are served too.
+    pub accept_v1: bool,
     /// What becomes of a released sub-ENI of a prewarm pool.
     pub release_policy: ReleasePolicy,
     /// Whether a sub-ENI may have only an IPv6 address.
@@ -104,6 +108,8 @@ impl Default for Settings {
             require_timeout_header: true,
             budget_check: true,
             sync_release: false,
+            strict_release: false,
+            accept_v1: false,
             release_policy: ReleasePolicy::Keep,
             allow_v6_only: false,
             prewarm_concurrency: 8,
@@ -142,6 +148,24 @@ impl Settings {
     #[must_use]
     pub const fn queue_timeout(&self) -> Duration {
         Duration::from_millis(self.queue_timeout_ms)
+    }
+
+    /// What an allocate call may take: less budget is refused (P5).
+    #[must_use]
+    pub const fn longest_allocate(&self) -> Duration {
+        self.queue_timeout()
+            .saturating_add(self.transaction_timeout())
+    }
+
+    /// What a release call may take. One that is answered before the cloud's work needs no more
+    /// than its turn, unless it is held to the rule of the others.
+    #[must_use]
+    pub const fn longest_release(&self) -> Duration {
+        if self.sync_release || self.strict_release {
+            self.longest_allocate()
+        } else {
+            self.queue_timeout()
+        }
     }
 
     /// The longest cloud work of one call.

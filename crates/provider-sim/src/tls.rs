@@ -10,9 +10,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
@@ -24,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
+
+use crate::connection::converse;
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -102,7 +101,7 @@ impl Tls {
             let (stream, peer) = listener.accept().await;
             let (acceptor, router) = (self.acceptor(), router.clone());
             tokio::spawn(async move {
-                if let Err(cause) = converse(acceptor, stream, router).await {
+                if let Err(cause) = shake_hands(acceptor, stream, router).await {
                     debug!(%peer, cause, "a TLS connection ended early");
                 }
             });
@@ -110,15 +109,16 @@ impl Tls {
     }
 }
 
-async fn converse(acceptor: TlsAcceptor, stream: TcpStream, router: Router) -> Result<(), String> {
+async fn shake_hands(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    router: Router,
+) -> Result<(), String> {
     let handshake = timeout(HANDSHAKE, acceptor.accept(stream)).await;
     let stream = handshake
         .map_err(|_| "handshake too slow".to_owned())?
         .map_err(|error| error.to_string())?;
-    let service = TowerToHyperService::new(router);
-    let server = Builder::new(TokioExecutor::new());
-    let served = server.serve_connection(TokioIo::new(stream), service).await;
-    served.map_err(|error| error.to_string())
+    converse(stream, router).await
 }
 
 fn issue(names: &[String], ca_file: &Path) -> Result<Arc<ServerConfig>, TlsError> {

@@ -16,3 +16,4 @@ mod random;
 mod rig;
 mod room;
 mod tls;
+mod version1;

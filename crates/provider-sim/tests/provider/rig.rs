@@ -13,7 +13,7 @@ use provider_sim::records::Record;
 use provider_sim::service::Service;
 use provider_sim::settings::{Latency, Settings};
 use provider_sim::topology::Topology;
-use provider_sim::{console, contract};
+use provider_sim::{connection, console, contract};
 use serde_json::{Value, json};
 use spiderpool_api::provider::{AllocateRequest, ReleaseRequest};
 use spiderpool_iaas::check::Bound;
@@ -87,7 +87,7 @@ pub(crate) async fn rig_with(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
-    tasks.spawn(async move { axum::serve(listener, contract).await.unwrap() });
+    tasks.spawn(async move { connection::serve(listener, contract).await });
     Rig {
         service,
         client: client(address, Duration::from_secs(5)),

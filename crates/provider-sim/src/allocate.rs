@@ -234,7 +234,10 @@ impl Service {
                 mac
             }
             Some(found) => match found.state {
-                State::Bound(at) if at.parent == wanted.parent => return Ok(found),
+                State::Bound(at) if at.parent == wanted.parent => {
+                    self.with(|world| world.memory.chosen.remove(&key));
+                    return Ok(found);
+                }
                 State::Bound(_) => {
                     // a moved sub-ENI is not moved back: its old VLAN is gone for good
                     self.detach(found.mac, by).await?;
@@ -246,7 +249,11 @@ impl Service {
         self.make_room(wanted.parent).await;
         self.attach(mac, wanted.parent, by).await?;
         undo.push(Undo::Detach(mac));
-        let bound = self.with(|world| world.memory.find(key).cloned());
+        let bound = self.with(|world| {
+            // used again, whoever chose it for reclaim
+            world.memory.chosen.remove(&key);
+            world.memory.find(key).cloned()
+        });
         bound
             .ok_or_else(|| Refusal::new(500, "Internal", format!("state of {key} is inconsistent")))
     }

@@ -9,16 +9,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::bucket::{Bucket, Rate};
 use crate::cloud::{Saved, SubEni};
 use crate::faults::Fault;
+use crate::reclaim::Reclaimed;
 use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::settings::Latency;
+use crate::settings::{Latency, Settings};
 use crate::topology::Topology;
 
 type Shared = State<Arc<Service>>;
@@ -44,6 +45,8 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/admin/faults", get(show_faults).post(replace_faults))
         .route("/admin/rate-limit", post(replace_rate))
         .route("/admin/latency", post(replace_latency))
+        .route("/admin/watermarks", post(change_watermarks))
+        .route("/admin/reclaim", post(reclaim))
         .route("/admin/topology", put(replace_topology))
         .route("/admin/flush", post(flush))
         .route("/admin/prewarm", post(prewarm))
@@ -126,9 +129,8 @@ async fn replace_rate(
     State(service): Shared,
     Json(rate): Json<Rate>,
 ) -> Result<StatusCode, Refusal> {
-    if !(rate.qps > 0.0 && rate.burst >= 1.0) {
-        return Err(Refusal::invalid("qps must be above 0 and burst at least 1"));
-    }
+    let checked = rate.check("qps", "burst");
+    checked.map_err(|error| Refusal::invalid(error.to_string()))?;
     service.with(|world| {
         world.settings.rate = rate;
         world.bucket = Bucket::new(rate);
@@ -139,6 +141,44 @@ async fn replace_rate(
 async fn replace_latency(State(service): Shared, Json(latency): Json<Latency>) -> StatusCode {
     service.with(|world| world.settings.latency = latency);
     StatusCode::NO_CONTENT
+}
+
+/// Any keys of the setting `reclaim`; the others stay.
+async fn change_watermarks(
+    State(service): Shared,
+    Json(changes): Json<Map<String, Value>>,
+) -> Result<StatusCode, Refusal> {
+    service.with(|world| {
+        let mut whole = json!(world.settings.reclaim);
+        if let Some(known) = whole.as_object_mut() {
+            known.extend(changes);
+        }
+        let invalid = |error: String| Refusal::invalid(error);
+        let reclaim = serde_json::from_value(whole).map_err(|error| invalid(error.to_string()))?;
+        let settings = Settings {
+            reclaim,
+            ..world.settings.clone()
+        };
+        settings
+            .check()
+            .map_err(|error| invalid(error.to_string()))?;
+        world.reclaim_bucket = Bucket::new(settings.reclaim.rate);
+        world.settings = settings;
+        Ok::<_, Refusal>(())
+    })?;
+    service.reclaim_due.notify_one();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Now, whatever the debounce; ends when nothing is left to do.
+async fn reclaim(State(service): Shared) -> Result<Json<Reclaimed>, Refusal> {
+    if service.publisher.is_none() {
+        let message = "without an API server (--kubeconfig) nobody knows what is claimed";
+        return Err(Refusal::new(409, "InvalidRequest", message));
+    }
+    let done = service.reclaim_now().await;
+    service.flush().await;
+    Ok(Json(done))
 }
 
 /// Nodes, parents, limits, subnets and pools; sub-ENIs stay. The fabric's wires cannot change.

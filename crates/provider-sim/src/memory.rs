@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::cloud::{Cloud, State, SubEni};
@@ -24,8 +26,28 @@ pub struct Memory {
     pub lacking: BTreeSet<String>,
     /// Addresses whose entry is held back: their sub-ENI is about to go.
     pub withdrawn: BTreeSet<IpAddr>,
-    /// Addresses of global pools that are announced as being detached before they are.
-    pub leaving: BTreeSet<IpAddr>,
+    /// Sub-ENIs of global pools that are chosen to be detached.
+    pub chosen: BTreeMap<IpAddr, Chosen>,
+    /// Since when nobody claims what is there, as far as is known.
+    resting: BTreeMap<IpAddr, Rest>,
+    /// The wall clock's time at zero.
+    pub epoch: Timestamp,
+}
+
+/// A choice for reclaim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// When it was made: `detachTime`.
+    pub at: Duration,
+    /// Announced as being detached: no longer to be allocated.
+    pub leaving: bool,
+}
+
+/// A sub-ENI nobody claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rest {
+    attached: bool,
+    since: Duration,
 }
 
 impl Memory {
@@ -35,7 +57,8 @@ impl Memory {
         self.prewarmed.clear();
         self.withdrawn.clear();
         self.lacking.clear();
-        self.leaving.clear();
+        self.chosen.clear();
+        self.resting.clear();
         for sub_eni in cloud.sub_enis() {
             self.learn(sub_eni);
         }
@@ -52,7 +75,8 @@ impl Memory {
     pub fn forget(&mut self, ip: IpAddr) {
         self.sub_enis.remove(&ip);
         self.withdrawn.remove(&ip);
-        self.leaving.remove(&ip);
+        self.chosen.remove(&ip);
+        self.resting.remove(&ip);
     }
 
     /// The sub-ENI with an address of either family.
@@ -74,6 +98,38 @@ impl Memory {
         self.sub_enis.values()
     }
 
+    /// Takes note of who rests. A claim ends rest and choice: the sub-ENI is used again.
+    pub fn note_rest(&mut self, now: Duration) {
+        let pools = self.pools.values();
+        let claimed: BTreeSet<IpAddr> = pools.flat_map(|p| p.claims.keys().copied()).collect();
+        for (key, sub_eni) in &self.sub_enis {
+            let v4 = sub_eni.ipv4.map(IpAddr::V4).into_iter();
+            let mut ips = v4.chain(sub_eni.ipv6.map(IpAddr::V6));
+            if ips.any(|ip| claimed.contains(&ip)) {
+                self.resting.remove(key);
+                if self.chosen.get(key).is_some_and(|chosen| !chosen.leaving) {
+                    self.chosen.remove(key);
+                }
+                continue;
+            }
+            let attached = sub_eni.state.attachment().is_some();
+            let new = Rest {
+                attached,
+                since: now,
+            };
+            let rest = self.resting.entry(*key).or_insert(new);
+            if rest.attached != attached {
+                *rest = new;
+            }
+        }
+    }
+
+    /// Since when nobody claims a sub-ENI in the state it is in.
+    #[must_use]
+    pub fn resting_since(&self, key: IpAddr) -> Option<Duration> {
+        self.resting.get(&key).map(|rest| rest.since)
+    }
+
     /// Lowest address of a pair's IPv6 pool that no sub-ENI has.
     #[must_use]
     pub fn free_partner(&self, sibling: &Pool, taken: &BTreeSet<Ipv6Addr>) -> Option<Ipv6Addr> {
@@ -84,6 +140,10 @@ impl Memory {
         });
         let mut free = v6.filter(|ip| !used.contains(ip) && !taken.contains(ip));
         free.next()
+    }
+
+    fn is_leaving(&self, key: IpAddr) -> bool {
+        self.chosen.get(&key).is_some_and(|chosen| chosen.leaving)
     }
 
     /// What has to be published for a pool now: number of entries and the text of the envelope.
@@ -98,10 +158,14 @@ impl Memory {
             let entry = match &pool.node {
                 _ if hidden => None,
                 Some(_) => prewarm_entry(sub_eni),
-                None => global_entry(sub_eni, cloud, self.leaving.contains(&key)),
+                None => global_entry(sub_eni, cloud, self.is_leaving(key)),
             };
             if let Some(Value::Object(mut entry)) = entry {
                 entry.insert("mac".to_owned(), json!(sub_eni.mac));
+                if let (Some(chosen), true) = (self.chosen.get(&key), entry.contains_key("node")) {
+                    let at = self.epoch + chosen.at;
+                    entry.insert("detachTime".to_owned(), json!(at.to_string()));
+                }
                 if let (IpAddr::V4(_), Some(ipv6)) = (key, sub_eni.ipv6) {
                     entry.insert("ipv6".to_owned(), json!(ipv6));
                 }
@@ -134,8 +198,11 @@ fn global_entry(sub_eni: &SubEni, cloud: &Cloud, leaving: bool) -> Option<Value>
             let node = cloud.node_of(at.parent)?;
             Some(json!({ "vlan": -1, "node": node, "status": "detaching" }))
         }
-        State::Unbound | State::Attaching(_) => Some(json!({ "status": "unbound" })),
-        State::Creating | State::Deleting => None,
+        // an entry goes after its sub-ENI: whoever asks meanwhile waits for its lock
+        State::Unbound | State::Attaching(_) | State::Deleting => {
+            Some(json!({ "status": "unbound" }))
+        }
+        State::Creating => None,
     }
 }
 
@@ -144,7 +211,6 @@ mod tests {
     use super::*;
     use crate::topology::Topology;
     use spiderpool_api::ip_meta::{EntryState, Metadata};
-    use std::time::Duration;
 
     const TOPOLOGY: &str = r#"
 parents:

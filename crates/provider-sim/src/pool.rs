@@ -97,6 +97,12 @@ impl Pool {
         }
     }
 
+    /// Whether its sub-ENIs are made on demand and may be anywhere: the only ones with idle cache.
+    #[must_use]
+    pub const fn is_global(&self) -> bool {
+        self.node.is_none() && !self.is_sibling()
+    }
+
     /// Whether its sub-ENIs are published elsewhere: the IPv6 pool of a pair (P15).
     #[must_use]
     pub const fn is_sibling(&self) -> bool {

@@ -80,6 +80,11 @@ impl Service {
         self.publish_pools(names).await
     }
 
+    /// As [`Self::flush`], of one pool.
+    pub(crate) async fn publish_one(&self, pool: &str) -> bool {
+        self.publish_pools(vec![pool.to_owned()]).await
+    }
+
     /// Pools that differ from what was last heard of them. That may be old, but then there is
     /// more to hear, and another round.
     fn differing(&self) -> Vec<String> {

@@ -1,53 +1,127 @@
-//! Makes room on a full parent NIC out of idle cache (P14), in the order that cannot take an
-//! address from under a Pod (P13): announce, look at the claims again, detach.
+//! Gives idle cache back to the cloud in the order that cannot take an address from under a Pod
+//! (P13): announce, look at the claims again, detach. [`choose`] says which, [`rounds`] when; a full
+//! parent NIC makes room at once (P14).
 
-use std::collections::BTreeSet;
+mod choose;
+mod rounds;
+
 use std::net::IpAddr;
 
 use spiderpool_api::causes::with_causes;
+use spiderpool_api::ip_meta::{EntryState, Metadata};
 use spiderpool_api::value::Mac;
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::cloud::{State, SubEni};
+use crate::memory::Chosen;
 use crate::pool::Pool;
-use crate::service::{Service, World};
+use crate::service::Service;
+
+pub use self::rounds::Reclaimed;
+
+/// What became of one sub-ENI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It went.
+    Gone,
+    /// Somebody claimed it meanwhile, or had it in hand: it stays as it was.
+    Kept,
+    /// The cloud or the API server failed: it stays, and may be tried again.
+    Failed,
+}
 
 impl Service {
     /// Frees a place on a parent NIC if it has none and somebody's is idle. Whether it did shows
     /// at the attach.
     pub(crate) async fn make_room(&self, parent: Mac) {
-        let idle = self.with(|world| world.idle_on_full(parent));
+        let now = self.now();
+        let idle = self.with(|world| world.idle_on_full(parent, now));
         for sub_eni in idle {
-            let Some(key) = sub_eni.address() else {
-                continue;
-            };
-            // Without waiting: we hold turns ourselves, and an address in turn is not idle.
-            let Some(_turn) = self.locks.try_lock(key) else {
-                continue;
-            };
-            self.with(|world| world.memory.leaving.insert(key));
-            let free = self.flush().await && self.is_unclaimed(&sub_eni).await;
-            if free {
-                let detached = self.detach(sub_eni.mac, None).await;
-                self.with(|world| world.memory.leaving.remove(&key));
-                match detached {
-                    Ok(()) => {
-                        info!(%key, %parent, "idle sub-ENI detached to make room");
-                        return;
-                    }
-                    Err(cause) => warn!(%key, %parent, %cause, "an idle sub-ENI is not detached"),
-                }
+            if self.detach_idle(&sub_eni).await == Outcome::Gone {
+                info!(mac = %sub_eni.mac, %parent, "idle sub-ENI detached to make room");
+                return;
             }
-            self.with(|world| world.memory.leaving.remove(&key));
-            self.changed.notify_one();
         }
     }
 
-    /// Asks the API server: what the watch brought may be old.
-    async fn is_unclaimed(&self, sub_eni: &SubEni) -> bool {
-        let Some(publisher) = &self.publisher else {
-            return false;
+    /// Detaches an idle sub-ENI unless somebody claims it first.
+    async fn detach_idle(&self, sub_eni: &SubEni) -> Outcome {
+        let Some(key) = sub_eni.address() else {
+            return Outcome::Kept;
         };
+        // Without waiting: the caller may hold turns, and an address in turn is not idle.
+        let Some(_turn) = self.locks.try_lock(key) else {
+            return Outcome::Kept;
+        };
+        let now = self.now();
+        let announced = self.with(|world| world.announce(sub_eni, key, now));
+        if !announced {
+            return Outcome::Kept;
+        }
+        let outcome = self.detach_announced(sub_eni).await;
+        self.with(|world| world.memory.chosen.remove(&key));
+        if outcome != Outcome::Gone {
+            // back to what was published before, at once: a Pod may wait for it
+            self.publish_one(&sub_eni.pool).await;
+        }
+        self.changed.notify_one();
+        outcome
+    }
+
+    async fn detach_announced(&self, sub_eni: &SubEni) -> Outcome {
+        if !self.publish_one(&sub_eni.pool).await {
+            return Outcome::Failed;
+        }
+        match self.is_free(sub_eni, Entry::Leaving).await {
+            Some(true) => {}
+            Some(false) => return Outcome::Kept,
+            None => return Outcome::Failed,
+        }
+        match self.detach(sub_eni.mac, None).await {
+            Ok(()) => Outcome::Gone,
+            Err(cause) => {
+                warn!(mac = %sub_eni.mac, %cause, "an idle sub-ENI is not detached");
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Deletes a detached sub-ENI unless somebody claims it. Whoever claims it later finds no
+    /// sub-ENI and makes one: its entry promises nothing.
+    async fn delete_idle(&self, sub_eni: &SubEni) -> Outcome {
+        let Some(_turn) = sub_eni.address().and_then(|key| self.locks.try_lock(key)) else {
+            return Outcome::Kept;
+        };
+        let state = self.with(|world| world.cloud.get(sub_eni.mac).map(|found| found.state));
+        if state != Some(State::Unbound) {
+            return Outcome::Kept;
+        }
+        match self.is_free(sub_eni, Entry::Any).await {
+            Some(true) => {}
+            Some(false) => return Outcome::Kept,
+            None => return Outcome::Failed,
+        }
+        match self.delete(sub_eni.mac, None).await {
+            Ok(()) => Outcome::Gone,
+            Err(cause) => {
+                warn!(mac = %sub_eni.mac, %cause, "a detached sub-ENI is not deleted");
+                Outcome::Failed
+            }
+        }
+    }
+
+    /// Waits for a turn of the reclaim's own rate (P6).
+    async fn pace(&self) {
+        let now = self.now();
+        let wait = self.with(|world| world.reclaim_bucket.take(now, std::time::Duration::MAX));
+        sleep(wait.unwrap_or_default()).await;
+    }
+
+    /// Whether nobody claims a sub-ENI and its entry is as it has to be; `None` when that cannot
+    /// be read. Asks the API server: what the watch brought may be old.
+    pub(crate) async fn is_free(&self, sub_eni: &SubEni, entry: Entry) -> Option<bool> {
+        let publisher = self.publisher.as_ref()?;
         let sibling = self.with(|world| {
             let pool = world.memory.pools.get(&sub_eni.pool);
             pool.and_then(|pool| pool.pair.clone())
@@ -57,38 +131,60 @@ impl Service {
                 Ok(object) => object,
                 Err(cause) => {
                     warn!(pool = name, cause = %with_causes(&cause), "claims cannot be read");
-                    return false;
+                    return None;
                 }
             };
-            let pool = object.as_ref().and_then(Pool::of_object);
-            if pool.is_none_or(|pool| pool.claims.keys().any(|ip| sub_eni.has(*ip))) {
-                return false;
+            let Some(pool) = object.as_ref().and_then(Pool::of_object) else {
+                continue;
+            };
+            if pool.claims.keys().any(|ip| sub_eni.has(*ip)) {
+                return Some(false);
+            }
+            if name == sub_eni.pool && !entry.fits(&pool, sub_eni) {
+                return None;
             }
         }
-        true
+        Some(true)
     }
 }
 
-impl World {
-    /// Sub-ENIs of global pools on a parent without a free place that nobody claims, as far as is
-    /// known.
-    fn idle_on_full(&self, parent: Mac) -> Vec<SubEni> {
-        let limit = self.cloud.limit_of(parent);
-        if limit.is_none_or(|limit| self.cloud.attached_to(parent) < limit) {
-            return Vec::new();
+/// What has to be published of a sub-ENI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// No matter.
+    Any,
+    /// Nothing an agent would give to a Pod.
+    Leaving,
+}
+
+impl Entry {
+    /// A stalled publication must not be taken for an announcement.
+    fn fits(self, pool: &Pool, sub_eni: &SubEni) -> bool {
+        let (Self::Leaving, Some(published)) = (self, &pool.published) else {
+            return true;
+        };
+        // what cannot be read is not allocated from either
+        let Ok(read) = Metadata::decode(&published.metadata) else {
+            return true;
+        };
+        let key = sub_eni.address();
+        let entry = key.and_then(|key: IpAddr| read.entries.get(&key));
+        entry.is_none_or(|entry| !matches!(entry.state, EntryState::Attached { .. }))
+    }
+}
+
+impl crate::service::World {
+    /// Marks a sub-ENI as leaving if it is still where it was seen.
+    fn announce(&mut self, seen: &SubEni, key: IpAddr, now: std::time::Duration) -> bool {
+        if self.cloud.get(seen.mac).map(|found| found.state) != Some(seen.state) {
+            self.memory.chosen.remove(&key);
+            return false;
         }
-        let pools = &self.memory.pools;
-        let claimed: BTreeSet<IpAddr> = pools
-            .values()
-            .flat_map(|p| p.claims.keys().copied())
-            .collect();
-        let idle = self.memory.all().filter(|sub_eni| {
-            let here = matches!(sub_eni.state, State::Bound(at) if at.parent == parent);
-            let global = pools
-                .get(&sub_eni.pool)
-                .is_some_and(|pool| pool.node.is_none());
-            here && global && !claimed.iter().any(|ip| sub_eni.has(*ip))
-        });
-        idle.cloned().collect()
+        let chosen = Chosen {
+            at: now,
+            leaving: false,
+        };
+        self.memory.chosen.entry(key).or_insert(chosen).leaving = true;
+        true
     }
 }

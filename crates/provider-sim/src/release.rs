@@ -58,7 +58,13 @@ impl Service {
     pub async fn release(self: Arc<Self>, request: ReleaseRequest) -> Result<u16, Refusal> {
         let sync = self.with(|world| world.settings.sync_release);
         let accepted = if sync { 204 } else { 202 };
-        let turns = self.locks.lock(&BTreeSet::from([request.ip_address])).await;
+        // either address of a pair is the whole sub-ENI, which has one turn
+        let key = self.with(|world| {
+            let found = world.memory.find(request.ip_address);
+            found.and_then(SubEni::address)
+        });
+        let addresses = BTreeSet::from_iter(key.into_iter().chain([request.ip_address]));
+        let turns = self.locks.lock(&addresses).await;
         match self.with(|world| world.judge_release(&request)) {
             Verdict::Nothing => Ok(204),
             Verdict::Keep => Ok(accepted),

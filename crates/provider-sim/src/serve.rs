@@ -206,9 +206,14 @@ fn open_wires(topology: &Topology, netns: Option<&Path>) -> anyhow::Result<Socke
     }
 }
 
-/// Follows the pools of an API server and publishes there.
+/// Follows the pools of an API server, publishes there and reclaims what nobody claims.
 fn follow(service: &Arc<Service>, client: kube::Client, tasks: &mut JoinSet<anyhow::Result<()>>) {
     let (watching, publishing) = (Arc::clone(service), Arc::clone(service));
+    let reclaiming = Arc::clone(service);
+    tasks.spawn(async move {
+        reclaiming.reclaim_forever().await;
+        Ok(())
+    });
     tasks.spawn(async move {
         watching.watch_pools(publisher::pools(client)).await;
         Ok(())

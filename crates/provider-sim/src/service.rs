@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use spiderpool_iaas::regular_file;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -64,6 +65,8 @@ pub struct World {
     pub faults: Faults,
     /// Rate of contract calls.
     pub bucket: Bucket,
+    /// Rate of what reclaim asks of the cloud.
+    pub reclaim_bucket: Bucket,
     /// Numbers.
     pub settings: Settings,
     /// Nodes, parents, subnets.
@@ -87,6 +90,10 @@ pub struct Service {
     pub changed: Notify,
     /// Woken when a prewarm pool may lack sub-ENIs.
     pub pools_changed: Notify,
+    /// Woken when allocations changed: idle cache may be too much.
+    pub reclaim_due: Notify,
+    /// One round of reclaim at a time.
+    pub(crate) reclaiming: tokio::sync::Mutex<()>,
     /// Set when pools come from a Kubernetes API.
     pub publisher: Option<Publisher>,
     /// Whether nobody shall listen for contract calls; follows the faults.
@@ -120,12 +127,14 @@ impl Service {
             memory: Memory::default(),
             faults: Faults::default(),
             bucket: Bucket::new(settings.rate),
+            reclaim_bucket: Bucket::new(settings.reclaim.rate),
             chance: fastrand::Rng::with_seed(settings.seed.wrapping_add(1)),
             settings,
             topology,
             saved: Saved::default(),
             shown: Vec::new(),
         };
+        world.memory.epoch = Timestamp::now();
         world.learn_all();
         let ready = AtomicBool::new(publisher.is_none());
         let service = Arc::new(Self {
@@ -134,6 +143,8 @@ impl Service {
             records: Records::default(),
             changed: Notify::new(),
             pools_changed: Notify::new(),
+            reclaim_due: Notify::new(),
+            reclaiming: tokio::sync::Mutex::default(),
             refusing: watch::Sender::new(false),
             publisher,
             fabric,
@@ -188,15 +199,21 @@ impl Service {
             self.write_state(&saved);
             world.saved = saved;
             self.changed.notify_one();
+            self.reclaim_due.notify_one();
         }
         result
     }
 
     /// Replaces the pools, or one of them. Wakes whoever follows them.
     pub fn update_pools(&self, update: impl FnOnce(&mut Memory)) {
-        self.with(|world| update(&mut world.memory));
+        let now = self.now();
+        self.with(|world| {
+            update(&mut world.memory);
+            world.memory.note_rest(now);
+        });
         self.changed.notify_one();
         self.pools_changed.notify_one();
+        self.reclaim_due.notify_one();
     }
 
     /// The provider loses its memory and reads it off the cloud again (P17); pools are kept, as
@@ -218,6 +235,7 @@ impl Service {
         self.change(|world| {
             world.faults = Faults::default();
             world.bucket = Bucket::new(world.settings.rate);
+            world.reclaim_bucket = Bucket::new(world.settings.reclaim.rate);
             world.cloud = Cloud::new(&world.topology, world.settings.seed);
             world.learn_all();
         });

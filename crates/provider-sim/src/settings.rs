@@ -1,11 +1,15 @@
 //! Numbers of the simulated provider; the defaults are those of spec iaas 15.2.
 
+pub mod reclaim;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::Rate;
 use crate::cloud::Operation;
+
+pub use self::reclaim::Reclaim;
 
 /// All of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,8 @@ pub struct Settings {
     pub allow_v6_only: bool,
     /// Sub-ENIs made at a time for a prewarm pool.
     pub prewarm_concurrency: usize,
+    /// Idle cache of global pools.
+    pub reclaim: Reclaim,
     /// Seed of MACs, VLANs and jitter.
     pub seed: u64,
 }
@@ -113,6 +119,7 @@ impl Default for Settings {
             release_policy: ReleasePolicy::Keep,
             allow_v6_only: false,
             prewarm_concurrency: 8,
+            reclaim: Reclaim::default(),
             seed: 1,
         }
     }
@@ -124,17 +131,8 @@ impl Settings {
     /// # Errors
     /// [`SettingsError`] for the first that is impossible.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let Rate { qps, burst } = self.rate;
-        let wanted = "a number of calls a second above 0";
-        if !(qps.is_finite() && qps > 0.0) {
-            let (key, value) = ("rate.qps", qps);
-            return Err(SettingsError::Value { key, value, wanted });
-        }
-        let wanted = "a number of calls, 1 at least";
-        if !(burst.is_finite() && burst >= 1.0) {
-            let (key, value) = ("rate.burst", burst);
-            return Err(SettingsError::Value { key, value, wanted });
-        }
+        self.rate.check("rate.qps", "rate.burst")?;
+        self.reclaim.check()?;
         if self.prewarm_concurrency == 0 {
             return Err(SettingsError::Zero("prewarmConcurrency"));
         }
@@ -172,6 +170,23 @@ impl Settings {
     #[must_use]
     pub const fn transaction_timeout(&self) -> Duration {
         Duration::from_millis(self.transaction_timeout_ms)
+    }
+}
+
+impl Rate {
+    /// Whether calls could ever pass.
+    ///
+    /// # Errors
+    /// [`SettingsError`] with the name that fits.
+    pub fn check(&self, qps: &'static str, burst: &'static str) -> Result<(), SettingsError> {
+        let refused = |key, value, wanted| Err(SettingsError::Value { key, value, wanted });
+        if !(self.qps.is_finite() && self.qps > 0.0) {
+            return refused(qps, self.qps, "a number of calls a second above 0");
+        }
+        if !(self.burst.is_finite() && self.burst >= 1.0) {
+            return refused(burst, self.burst, "a number of calls, 1 at least");
+        }
+        Ok(())
     }
 }
 
@@ -223,6 +238,22 @@ mod tests {
             (
                 "transactionTimeoutMs: 0",
                 "transactionTimeoutMs is 0; nothing would ever be done",
+            ),
+            (
+                "reclaim: {bound: 1.5}",
+                "reclaim.bound is 1.5; it must be a share of the pool, above 0 and at most 1",
+            ),
+            (
+                "reclaim: {created: .nan}",
+                "reclaim.created is NaN; it must be a share of the pool, above 0 and at most 1",
+            ),
+            (
+                "reclaim: {batch: 0}",
+                "reclaim.batch is 0; nothing would ever be done",
+            ),
+            (
+                "reclaim: {rate: {qps: -2, burst: 1}}",
+                "reclaim.rate.qps is -2; it must be a number of calls a second above 0",
             ),
         ] {
             let settings: Settings = serde_saphyr::from_str(yaml).unwrap();

@@ -45,6 +45,8 @@ impl ProviderPlan {
             settings: json!({
                 "rate": { "qps": 100, "burst": 100 },
                 "flushMs": 20,
+                // small pools are full at once, and their cache is what tests look at
+                "reclaim": { "mode": "off" },
                 "latency": { "createMs": 5, "attachMs": 5, "detachMs": 5, "deleteMs": 5 },
             }),
         }

@@ -44,6 +44,7 @@ pub(crate) struct Simulator {
 pub(crate) fn quick() -> Value {
     json!({
         "queueTimeoutMs": 200, "transactionTimeoutMs": 1000, "flushMs": 5,
+        "reclaim": { "mode": "off" },
         "rate": { "qps": 1000, "burst": 1000 },
         "latency": { "createMs": 1, "attachMs": 1, "detachMs": 1, "deleteMs": 1 },
     })

@@ -8,18 +8,31 @@ use tower::ServiceExt;
 
 use crate::rig::{Rig, item, request, rig, topology};
 
-async fn get(rig: &Rig, path: &str) -> Value {
-    let request = Request::get(path).body(Body::empty()).unwrap();
-    let response = rig.router.clone().oneshot(request).await.unwrap();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    serde_json::from_slice(&body).unwrap()
+pub(crate) async fn get(rig: &Rig, path: &str) -> Value {
+    send_for(rig, "GET", path, &Value::Null).await.1
 }
 
-async fn send(rig: &Rig, method: &str, path: &str, body: &Value) -> StatusCode {
+pub(crate) async fn send(rig: &Rig, method: &str, path: &str, body: &Value) -> StatusCode {
+    send_for(rig, method, path, body).await.0
+}
+
+pub(crate) async fn send_for(
+    rig: &Rig,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> (StatusCode, Value) {
     let request = Request::builder().method(method).uri(path);
     let request = request.header("content-type", "application/json");
     let request = request.body(Body::from(body.to_string())).unwrap();
-    rig.router.clone().oneshot(request).await.unwrap().status()
+    let response = rig.router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+    (
+        status,
+        serde_json::from_slice(&body).unwrap_or_else(|_| text()),
+    )
 }
 
 async fn bound() -> Rig {

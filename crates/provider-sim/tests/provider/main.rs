@@ -13,6 +13,7 @@ mod faults;
 mod process;
 mod publication;
 mod random;
+mod reclaim;
 mod rig;
 mod room;
 mod tls;

@@ -3,7 +3,8 @@
 //!
 //! Owns when and in which order; whether is `spiderpool_ipam::gc`'s. Records are read before Pods.
 //! Watches only say where to look: before anything is freed the API server itself is asked, and a read
-//! that fails frees nothing (case B12). Every write names the UID it is about.
+//! that fails frees nothing (case B12). Every write names the UID it is about. What is taken away for its
+//! age has been watched for that long too: a step of the wall clock frees nothing.
 
 pub mod explain;
 pub mod pod_row;
@@ -11,8 +12,10 @@ pub mod read;
 
 mod calls;
 mod endpoints;
+mod first_seen;
 mod follow;
 mod free;
+mod marks;
 mod scan;
 mod trace;
 
@@ -25,6 +28,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use spiderpool_iaas::provider::Provider;
+use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use spiderpool_ipam::gc::{Knobs, NodeState};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
@@ -39,12 +43,16 @@ use crate::tasks::{Context, Ended};
 
 use calls::Calls;
 use follow::{Pods, follow};
+use marks::Marks;
 use pod_row::RawPod;
 use read::Reader;
 use trace::Traces;
 
 /// A collector that has not scanned for so many periods is not healthy.
 const MISSED_SCANS: u32 = 3;
+/// After so long a release of somebody else may be taken over, and a call without an answer has no effect
+/// any more.
+const TAKEOVER: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs());
 /// Between two looks at whether the first list of Pods is in.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -124,6 +132,7 @@ struct Gc {
     pods: Pods,
     traces: Traces,
     calls: Calls,
+    marks: Marks,
     workers: Semaphore,
     requests: Arc<ScanRequests>,
     scanned: Arc<Mutex<Instant>>,
@@ -168,6 +177,7 @@ impl Gc {
             pods: Pods::default(),
             traces: Traces::new(knobs.traced_pods),
             calls: Calls::default(),
+            marks: Marks::default(),
             workers: Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)),
             requests: Arc::clone(&context.scans),
             scanned: Arc::new(Mutex::new(Instant::now())),

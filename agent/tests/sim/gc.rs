@@ -193,6 +193,7 @@ impl Collector {
             node: NodeState::Ready,
             actor: &self.actor,
             now: self.world.clock.wall(),
+            ending_for: jiff::SignedDuration::MAX,
         };
         let verdict = judge(&Knobs::default(), &facts);
         Ok(matches!(verdict, Verdict::Free { .. }))

@@ -4,13 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use tokio::time::Instant;
 
-/// How long a call without an answer may still take effect.
-const UNSETTLED: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs());
+use super::TAKEOVER;
 
 type Key = (String, IpAddr);
 
@@ -40,7 +37,7 @@ impl Calls {
         let now = Instant::now();
         states.retain(|_, state| match state {
             State::UnderWay => true,
-            State::UnsettledSince(at) => *at + UNSETTLED > now,
+            State::UnsettledSince(at) => *at + TAKEOVER > now,
         });
         if states.contains_key(&key) {
             return None;
@@ -78,6 +75,8 @@ impl Drop for Call<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use tokio::time::advance;
 
@@ -91,7 +90,7 @@ mod tests {
         first.settle();
         let lost = calls.begin("p", address).unwrap();
         drop(lost);
-        advance(UNSETTLED - Duration::from_secs(1)).await;
+        advance(TAKEOVER - Duration::from_secs(1)).await;
         assert!(calls.begin("p", address).is_none());
         advance(Duration::from_secs(1)).await;
         assert!(calls.begin("p", address).is_some());

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
+use jiff::SignedDuration;
 use kube::Client;
 use serde::Serialize;
 use spiderpool_api::allocation::Record;
-use spiderpool_ipam::gc::{Free, How, Keep, Knobs, NodeState, Verdict, how_to_release};
+use spiderpool_ipam::gc::{Free, How, Keep, Knobs, NodeState, Static, Verdict, how_to_release};
 use spiderpool_ipam::pool::Pool;
 use spiderpool_ipam::sticky::{Sticky, Switches};
 
@@ -139,7 +140,13 @@ fn judged(
     direct: &Direct,
     knobs: &Knobs,
 ) -> Explained {
-    let verdict = direct.judge(knobs, record, NOBODY, SystemClock.wall());
+    let verdict = direct.judge(
+        knobs,
+        record,
+        NOBODY,
+        SystemClock.wall(),
+        SignedDuration::MAX,
+    );
     let (word, mut why, endpoint_goes) = match verdict {
         Verdict::Keep {
             why,
@@ -171,20 +178,7 @@ fn judged(
             node: pod.state.deletion.map(|_| node_word(direct.node)),
         }),
         endpoint_uid: status.map(|status| status.current.uid.clone()),
-        identity: direct.identity.map(|identity| {
-            let kind = match identity.kind {
-                Sticky::StatefulSet => "StatefulSet",
-                Sticky::VirtualMachine => "virtual machine",
-            };
-            format!(
-                "{kind}, {}",
-                if identity.valid {
-                    "still there"
-                } else {
-                    "gone"
-                }
-            )
-        }),
+        identity: direct.identity.map(identity_words),
         ..bare(pool, address, record)
     }
 }
@@ -212,6 +206,19 @@ fn bare(pool: &Pool, address: IpAddr, record: &Record) -> Explained {
         endpoint_uid: None,
         identity: None,
     }
+}
+
+fn identity_words(identity: Static) -> String {
+    let kind = match identity.kind {
+        Sticky::StatefulSet => "StatefulSet",
+        Sticky::VirtualMachine => "virtual machine",
+    };
+    let state = if identity.valid {
+        "still there"
+    } else {
+        "gone"
+    };
+    format!("{kind}, {state}")
 }
 
 const fn node_word(node: NodeState) -> &'static str {

@@ -92,6 +92,7 @@ impl Gc {
             return Ok(());
         };
         let relatives = self.relatives(&pool).await?;
+        let now = self.now();
         let (mut records, mut enis) = (Vec::new(), Vec::new());
         for one in garbage {
             let record = pool.records.get(one.address);
@@ -99,6 +100,11 @@ impl Gc {
                 freed.gone.insert(one.address);
                 continue;
             };
+            let left = self.marked(name, one.address, record, now);
+            if left.is_some_and(|left| !left.is_zero()) {
+                freed.deferred.insert(one.address);
+                continue;
+            }
             let how = match &self.provider {
                 Some(_) => how_to_release(&pool, one.address, record, relatives.iter()),
                 None => How::Record,

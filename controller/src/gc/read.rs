@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::GetParams;
 use kube::core::Request;
@@ -54,9 +54,16 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// The verdict on a record that was read before.
+    /// The verdict on a record that was read before. `ending_for`: see [`Facts`].
     #[must_use]
-    pub fn judge(&self, knobs: &Knobs, record: &Record, actor: &str, now: Timestamp) -> Verdict {
+    pub fn judge(
+        &self,
+        knobs: &Knobs,
+        record: &Record,
+        actor: &str,
+        now: Timestamp,
+        ending_for: SignedDuration,
+    ) -> Verdict {
         let facts = Facts {
             record,
             pod: self.pod.as_ref().map(|pod| &pod.state),
@@ -71,6 +78,7 @@ impl Direct {
             node: self.node,
             actor,
             now,
+            ending_for,
         };
         judge(knobs, &facts)
     }

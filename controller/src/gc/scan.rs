@@ -7,13 +7,13 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
-use spiderpool_api::allocation::{Record, Releasing};
+use jiff::SignedDuration;
+use spiderpool_api::allocation::Record;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_ipam::batch::TAKEOVER_SECONDS;
-use spiderpool_ipam::gc::{Facts, Free, Keep, Static, Verdict, judge};
+use spiderpool_ipam::gc::{Facts, Free, Static, Verdict, judge};
 use tokio::time::Instant;
 
+use super::pod_row::PodRow;
 use super::read::{Launchers, key_of};
 use super::{Garbage, Gc, worst_node};
 use crate::chain::full;
@@ -37,8 +37,8 @@ pub(super) struct Found {
     suspects: Vec<Suspect>,
     /// Keys with a record; whether one of them is of the UID of the living Pod.
     pub(super) keys: HashMap<Box<str>, bool>,
-    /// When the first of the markers of others gets old.
-    takeover: Option<Timestamp>,
+    /// When the first of the markers of others may be taken over.
+    takeover: Option<Instant>,
     records: usize,
 }
 
@@ -82,6 +82,7 @@ impl Gc {
 
     async fn scan(&self) -> Result<Duration, StoreError> {
         let begun = Instant::now();
+        self.marks.forget_old();
         let mut found = Found::default();
         self.pools
             .list(|object| self.look_at(&object, &mut found))
@@ -102,10 +103,9 @@ impl Gc {
     }
 
     /// In time for the first marker that may be taken over.
-    fn next_scan(&self, takeover: Option<Timestamp>) -> Duration {
+    fn next_scan(&self, takeover: Option<Instant>) -> Duration {
         let period = self.period();
-        let until = takeover.map(|at| at.duration_since(self.now()));
-        let until = until.and_then(|until| Duration::try_from(until).ok());
+        let until = takeover.map(|at| at.saturating_duration_since(Instant::now()));
         until.map_or(period, |until| until.max(SOON).min(period))
     }
 
@@ -125,6 +125,10 @@ impl Gc {
         let now = self.now();
         for (address, record) in pool.records.iter() {
             found.records += 1;
+            if let Some(left) = self.marked(&pool.name, address, record, now) {
+                let at = Instant::now() + left;
+                found.takeover = Some(found.takeover.map_or(at, |known| known.min(at)));
+            }
             let Ok(key) = key_of(record) else { continue };
             let row = self.pods.of(&key, &record.pod_uid);
             let own = row
@@ -147,21 +151,24 @@ impl Gc {
                 node: worst_node(&self.knobs),
                 actor: &self.actor,
                 now,
+                ending_for: self.watched(row.as_deref()),
             };
-            match judge(&self.knobs, &facts) {
-                Verdict::Confirm(_) if self.traces.awaits_mirror(&record.pod_uid) => {}
-                Verdict::Confirm(_) => found.suspects.push(Suspect {
+            let garbage = matches!(judge(&self.knobs, &facts), Verdict::Confirm(_));
+            if garbage && !self.traces.awaits_mirror(&record.pod_uid) {
+                found.suspects.push(Suspect {
                     pool: pool.name.clone(),
                     address,
                     record: record.clone(),
-                }),
-                Verdict::Keep {
-                    why: Keep::BeingReleased,
-                    ..
-                } => found.note_mark(record.releasing.as_ref()),
-                _ => {}
+                });
             }
         }
+    }
+
+    /// How long the Pod has been seen to end.
+    fn watched(&self, row: Option<&PodRow>) -> SignedDuration {
+        let ending = row.filter(|row| row.state.is_ending());
+        let watched = ending.map(|row| self.traces.watched(&row.state.uid));
+        SignedDuration::try_from(watched.unwrap_or_default()).unwrap_or(SignedDuration::MAX)
     }
 
     /// The answer is how many records were freed, and about how many nothing could be found out.
@@ -239,7 +246,8 @@ impl Gc {
                 return Confirmed::Unknown;
             }
         };
-        match direct.judge(&self.knobs, &record, &self.actor, self.now()) {
+        let watched = self.watched(direct.pod.as_ref());
+        match direct.judge(&self.knobs, &record, &self.actor, self.now(), watched) {
             Verdict::Free { why, endpoint } => {
                 let Ok(key) = key_of(&record) else {
                     return Confirmed::Unknown;
@@ -260,20 +268,6 @@ impl Gc {
             } => Confirmed::Kept(direct.endpoint),
             _ => Confirmed::Kept(None),
         }
-    }
-}
-
-impl Found {
-    fn note_mark(&mut self, mark: Option<&Releasing>) {
-        let marked: Option<Timestamp> = mark.and_then(|mark| mark.at.parse().ok());
-        let old = marked.and_then(|at| {
-            let wait = SignedDuration::from_secs(TAKEOVER_SECONDS.saturating_add(1));
-            at.checked_add(wait).ok()
-        });
-        self.takeover = match (self.takeover, old) {
-            (Some(known), Some(old)) => Some(known.min(old)),
-            (known, old) => known.or(old),
-        };
     }
 }
 

@@ -6,23 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use spiderpool_ipam::gc::{
     Ending, Knobs, NodeState, Static, Trace, TraceRelease, plan_trace_release, trace,
 };
 use spiderpool_ipam::sticky::Sticky;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::first_seen::FirstSeen;
 use super::follow::PodChange;
 use super::pod_row::PodRow;
-use super::{Garbage, Gc, worst_node};
+use super::{Garbage, Gc, TAKEOVER, worst_node};
 use crate::chain::full;
 use crate::objects::{ObjectKey, StoreError};
 
 /// The shortest pause between two looks for what is due.
 const MIN_GAP: Duration = Duration::from_millis(100);
+/// What is due later is looked at again after this time.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// A kubelet makes a mirror anew within seconds, and tells its addresses a little later.
 const MIRROR_RETURN: Duration = Duration::from_secs(60);
 
@@ -30,7 +32,7 @@ const MIRROR_RETURN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 struct Traced {
     row: Arc<PodRow>,
-    due: Timestamp,
+    due: Instant,
     gone: bool,
     tries: u32,
 }
@@ -40,16 +42,18 @@ struct Traced {
 pub(super) struct Traces {
     table: Mutex<BTreeMap<String, Traced>>,
     capacity: usize,
-    /// When the mirrors of static Pods went, by UID.
-    mirrors: Mutex<BTreeMap<String, Instant>>,
+    /// Pods that are being deleted or have ended, by UID.
+    endings: FirstSeen<String>,
+    /// Mirrors of static Pods that went, by UID.
+    mirrors: FirstSeen<String>,
 }
 
 /// What came of one that was due.
 enum Outcome {
     /// Nothing is left to do.
     Done,
-    /// Its time is later.
-    Later(Timestamp),
+    /// It has so much time left.
+    Later(Duration),
     /// Somebody else is at work on it.
     Deferred,
     /// It failed, with a log line.
@@ -60,7 +64,8 @@ impl Traces {
     pub(super) fn new(capacity: u32) -> Self {
         Self {
             table: Mutex::default(),
-            mirrors: Mutex::default(),
+            endings: FirstSeen::default(),
+            mirrors: FirstSeen::default(),
             capacity: usize::try_from(capacity).unwrap_or(usize::MAX),
         }
     }
@@ -70,11 +75,13 @@ impl Traces {
     pub(super) fn note(&self, knobs: &Knobs, change: &PodChange, now: Timestamp) {
         let (PodChange::Is(row) | PodChange::Gone(row)) = change;
         let gone = matches!(change, PodChange::Gone(_));
+        let watched = self.watch(row, gone);
         if row.mirrored.is_some() && (gone || row.state.deletion.is_some()) {
             // The object says nothing about the containers; the scan sees what comes after it.
             self.lock().remove(&row.state.uid);
             if gone {
-                self.note_mirror(&row.state.uid);
+                self.mirrors.forget_older(MIRROR_RETURN);
+                self.mirrors.see(row.state.uid.clone());
             }
             return;
         }
@@ -89,7 +96,7 @@ impl Traces {
         );
         let mut table = self.lock();
         let uid = &row.state.uid;
-        let Trace::Due(due) = due else {
+        let Some(wait) = wait(due, now, watched) else {
             table.remove(uid);
             return;
         };
@@ -99,33 +106,37 @@ impl Traces {
         }
         let traced = Traced {
             row: Arc::clone(row),
-            due,
+            due: Instant::now() + wait,
             gone,
             tries: 0,
         };
         table.insert(uid.clone(), traced);
     }
 
-    fn note_mirror(&self, uid: &str) {
-        let mut mirrors = self.mirrors();
-        mirrors.retain(|_, gone| gone.elapsed() < MIRROR_RETURN);
-        mirrors.insert(uid.to_owned(), Instant::now());
+    /// How long the Pod has been seen to end.
+    fn watch(&self, row: &PodRow, gone: bool) -> Duration {
+        let uid = &row.state.uid;
+        if gone || !row.state.is_ending() {
+            self.endings.forget(uid.as_str());
+            return Duration::ZERO;
+        }
+        self.endings.see(uid.clone())
+    }
+
+    /// How long the Pod of this UID has been seen to end.
+    pub(super) fn watched(&self, uid: &str) -> Duration {
+        self.endings.age(uid).unwrap_or_default()
     }
 
     /// Whether this was a static Pod whose mirror has just gone: the next one, and the address it shows,
     /// may be on the way.
     pub(super) fn awaits_mirror(&self, uid: &str) -> bool {
-        let mirrors = self.mirrors();
-        let gone = mirrors.get(uid);
-        gone.is_some_and(|gone| gone.elapsed() < MIRROR_RETURN)
+        let gone = self.mirrors.age(uid);
+        gone.is_some_and(|age| age < MIRROR_RETURN)
     }
 
-    fn mirrors(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn due(&self, now: Timestamp, most: usize) -> Vec<Traced> {
-        let table = self.lock();
+    fn due(&self, most: usize) -> Vec<Traced> {
+        let (now, table) = (Instant::now(), self.lock());
         let due = table.values().filter(|traced| traced.due <= now);
         due.take(most).cloned().collect()
     }
@@ -159,7 +170,7 @@ impl Gc {
             .max(1);
         loop {
             sleep(gap).await;
-            let due = self.traces.due(self.now(), most);
+            let due = self.traces.due(most);
             let workers = usize::try_from(self.knobs.workers).unwrap_or(1).max(1);
             stream::iter(due)
                 .for_each_concurrent(workers, |traced| self.trace_one(traced))
@@ -177,20 +188,14 @@ impl Gc {
             tracing::warn!(pod = %traced.row.key, "nothing is freed for now: {}", full(&error));
             Outcome::Failed
         });
+        let again = |wait| Traced {
+            due: Instant::now() + wait,
+            ..traced.clone()
+        };
         let next = match outcome {
             Outcome::Done => None,
-            Outcome::Later(due) => Some(Traced {
-                due,
-                ..traced.clone()
-            }),
-            Outcome::Deferred => {
-                let wait = SignedDuration::from_secs(TAKEOVER_SECONDS);
-                let due = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
-                Some(Traced {
-                    due,
-                    ..traced.clone()
-                })
-            }
+            Outcome::Later(wait) => Some(again(wait)),
+            Outcome::Deferred => Some(again(TAKEOVER)),
             Outcome::Failed if traced.tries >= self.knobs.retries => {
                 tracing::warn!(pod = %traced.row.key, "its addresses are left to the scan");
                 None
@@ -259,15 +264,14 @@ impl Gc {
             Some(pod) => self.reader.node(&pod.node).await?,
             None => NodeState::Missing,
         };
-        Ok(
-            match trace(&self.knobs, ending, row.host_network, identity, node, now) {
-                Trace::None => Some(Outcome::Done),
-                // It went when the watch saw it go, and that is long enough ago.
-                Trace::Due(_) if pod.is_none() => None,
-                Trace::Due(due) if due > now => Some(Outcome::Later(due)),
-                Trace::Due(_) => None,
-            },
-        )
+        let due = trace(&self.knobs, ending, row.host_network, identity, node, now);
+        let watched = self.traces.watched(&row.state.uid);
+        Ok(match wait(due, now, watched) {
+            None => Some(Outcome::Done),
+            // It went when the watch saw it go, and that is long enough ago.
+            Some(_) if pod.is_none() => None,
+            Some(wait) => (!wait.is_zero()).then_some(Outcome::Later(wait)),
+        })
     }
 
     async fn free_traced(&self, garbage: &[Garbage]) -> Outcome {
@@ -313,10 +317,76 @@ impl Gc {
     }
 }
 
+/// How long until a trace is due, for a Pod that has been seen to end for so long already.
+fn wait(due: Trace, now: Timestamp, watched: Duration) -> Option<Duration> {
+    let Trace::Due {
+        at,
+        watched: needed,
+    } = due
+    else {
+        return None;
+    };
+    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    let unwatched = Duration::try_from(needed).unwrap_or_default();
+    Some(left.max(unwatched.saturating_sub(watched)).min(LONGEST))
+}
+
 fn changed(row: &PodRow) -> Ending<'_> {
     Ending::Changed {
         pod: &row.state,
         finished: row.finished,
         grace: row.grace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::pod_row::RawPod;
+    use jiff::SignedDuration;
+    use serde_json::json;
+    use tokio::time::advance;
+
+    fn terminating(grace: i64, at: &str) -> PodChange {
+        let pod = json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u-1",
+                "deletionTimestamp": at, "deletionGracePeriodSeconds": grace},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]}});
+        let raw: RawPod = serde_json::from_value(pod).unwrap();
+        PodChange::Is(Arc::new(raw.into()))
+    }
+
+    /// Traces what ends at 10:00:30, seen at `now`; the seconds until it is due.
+    async fn due_after(now: &str, changes: &[(i64, &str)]) -> u64 {
+        let (knobs, traces) = (Knobs::default(), Traces::new(10));
+        let mut wall: Timestamp = now.parse().unwrap();
+        let (second, mut waited) = (Duration::from_secs(1), 0);
+        for (grace, at) in changes {
+            if *at != changes[0].1 {
+                advance(10 * second).await;
+                wall += SignedDuration::from_secs(10);
+                waited += 10;
+            }
+            traces.note(&knobs, &terminating(*grace, at), wall);
+        }
+        while traces.due(1).is_empty() {
+            advance(second).await;
+            waited += 1;
+        }
+        waited
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_has_its_grace_by_both_clocks() {
+        let (end, sooner) = ("2027-01-05T10:00:30Z", "2027-01-05T10:00:17Z");
+        // As the table says: deletionTimestamp, its grace, the delay.
+        assert_eq!(due_after("2027-01-05T10:00:00Z", &[(30, end)]).await, 65);
+        // First seen late, or by a clock that was set forward.
+        for now in ["2027-01-05T10:30:00Z", "2099-01-05T10:30:00Z"] {
+            assert_eq!(due_after(now, &[(30, end)]).await, 35);
+            // It was seen to end ten seconds before its grace became shorter.
+            assert_eq!(due_after(now, &[(30, end), (7, sooner)]).await, 12);
+        }
+        // By a clock that is behind: as long as that takes.
+        assert_eq!(due_after("2027-01-05T09:59:00Z", &[(30, end)]).await, 125);
     }
 }

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod clocks;
 mod provider;
 mod rig;
 mod traces;

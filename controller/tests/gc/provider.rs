@@ -87,19 +87,3 @@ async fn plain_and_global_pools_need_no_provider() {
     assert_eq!(rig.recorded("global").await, [""; 0]);
     assert!(rig.provider.released().is_empty());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_release_of_somebody_else_is_left_to_him_for_his_time() {
-    let mut rig = Rig::new(|_| {});
-    let marked = "u-1+agent/n1/7@2027-01-05T09:59:00Z";
-    rig.pool("v4", prewarm(None), &[("10.7.0.10", "ns/gone", marked)])
-        .await;
-    rig.start();
-    rig.scan().await;
-    assert_eq!(rig.recorded("v4").await, ["10.7.0.10"]);
-    assert!(rig.provider.released().is_empty());
-    rig.clock.set("2027-01-05T10:01:01Z".parse().unwrap());
-    rig.scan().await;
-    assert_eq!(rig.recorded("v4").await, [""; 0]);
-    assert_eq!(rig.provider.released().len(), 1);
-}

@@ -24,6 +24,8 @@ use spiderpool_ipam::gc::Knobs;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at whether a state is reached.
+const POLL: Duration = Duration::from_millis(1);
 pub(crate) const NODE: &str = "n1";
 
 /// What the way does to requests whose path holds a text.
@@ -145,7 +147,7 @@ impl Rig {
     pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let reached = tokio::time::timeout(PATIENCE, async {
             while !holds().await {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(POLL).await;
             }
         });
         reached
@@ -251,6 +253,11 @@ impl Rig {
             pool["spec"]["nodeName"] = json!([NODE]);
         }
         self.create("SpiderIPPool", pool).await;
+        self.record(name, records).await;
+    }
+
+    /// Writes records `(address, pod, uid)`, a UID perhaps with a mark `+by@at`.
+    pub(crate) async fn record(&self, pool: &str, records: &[(&str, &str, &str)]) {
         let text = records.iter().map(|(ip, pod, word)| {
             let (word, mark) = word.split_once('+').unwrap_or((word, ""));
             let mut record = json!({"pod": pod, "podUid": uid(word), "nic": "eth0", "novel": 7});
@@ -261,7 +268,7 @@ impl Rig {
         });
         let text = Value::Object(text.collect()).to_string();
         let status = json!({"allocatedIPs": text, "allocatedIPCount": records.len()});
-        self.patch_status("SpiderIPPool", name, status).await;
+        self.patch_status("SpiderIPPool", pool, status).await;
     }
 
     pub(crate) async fn endpoint(

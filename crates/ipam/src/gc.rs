@@ -78,6 +78,14 @@ pub struct PodState {
     pub deletion: Option<Deletion>,
 }
 
+impl PodState {
+    /// Whether it is being deleted or has ended: its hold on its addresses is about to end.
+    #[must_use]
+    pub const fn is_ending(&self) -> bool {
+        self.deletion.is_some() || self.phase.ended()
+    }
+}
+
 /// State of a Pod's node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {

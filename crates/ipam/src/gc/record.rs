@@ -34,6 +34,10 @@ pub struct Facts<'a> {
     pub actor: &'a str,
     /// Now.
     pub now: Timestamp,
+    /// How long whoever judges has seen the Pod end, by a clock that nobody sets. Times of other
+    /// machines alone make no Pod overdue: a step of the own wall clock would make all of them so.
+    /// [`SignedDuration::MAX`] where nobody has watched and nothing is freed.
+    pub ending_for: SignedDuration,
 }
 
 /// What becomes of a record.
@@ -256,6 +260,9 @@ fn ended(knobs: &Knobs, facts: &Facts<'_>, pod: &PodState) -> Verdict {
 /// Rule T.
 fn terminating(knobs: &Knobs, facts: &Facts<'_>, pod: &PodState, deletion: Deletion) -> Verdict {
     if facts.now > due(deletion, knobs) {
+        if facts.ending_for < patience(deletion.grace, knobs) {
+            return Verdict::Trace(Keep::InGrace);
+        }
         let may = facts.identity.is_none() && knobs.collects_on(facts.node);
         return if may {
             free(Free::Overdue)
@@ -274,6 +281,11 @@ fn terminating(knobs: &Knobs, facts: &Facts<'_>, pod: &PodState, deletion: Delet
 
 /// When a Pod that is being deleted is overdue.
 pub(super) fn due(deletion: Deletion, knobs: &Knobs) -> Timestamp {
-    let wait = SignedDuration::from_secs(deletion.grace.max(0)).saturating_add(knobs.delay);
+    let wait = patience(deletion.grace, knobs);
     deletion.at.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// What a Pod with this grace has before its addresses are taken away.
+pub(super) fn patience(grace: i64, knobs: &Knobs) -> SignedDuration {
+    SignedDuration::from_secs(grace.max(0)).saturating_add(knobs.delay)
 }

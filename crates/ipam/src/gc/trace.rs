@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use spiderpool_api::endpoint::EndpointStatus;
 
-use super::record::due;
+use super::record::{due, patience};
 use super::{Deletion, Knobs, NodeState, PodState, Static};
 use crate::plan::{Held, held_by};
 
@@ -29,8 +29,13 @@ pub enum Ending<'a> {
 pub enum Trace {
     /// There is none, and one that was there ends.
     None,
-    /// Its addresses are released at that time. A new time replaces an older one.
-    Due(Timestamp),
+    /// Its addresses are released when both are over. New ones replace older ones.
+    Due {
+        /// By wall time, as the Pod's own times say.
+        at: Timestamp,
+        /// What must have passed since its end was seen first, by a clock that nobody sets.
+        watched: SignedDuration,
+    },
 }
 
 /// Traces a Pod. `host_network` Pods have no addresses of ours; those of a valid identity keep them.
@@ -46,9 +51,12 @@ pub fn trace(
     if !knobs.enabled || host_network || identity.is_some_and(|identity| identity.valid) {
         return Trace::None;
     }
-    let after = |start: Timestamp, grace: i64| due(Deletion { at: start, grace }, knobs);
+    let after = |start: Timestamp, grace: i64| Trace::Due {
+        at: due(Deletion { at: start, grace }, knobs),
+        watched: patience(grace, knobs),
+    };
     match ending {
-        Ending::Deleted => Trace::Due(after(now, 0)),
+        Ending::Deleted => after(now, 0),
         Ending::Changed { .. } if !knobs.collects_on(node) => Trace::None,
         Ending::Changed {
             pod:
@@ -57,16 +65,12 @@ pub fn trace(
                     ..
                 },
             ..
-        } => Trace::Due(due(*deletion, knobs)),
+        } => after(deletion.at, deletion.grace),
         Ending::Changed {
             pod,
             finished,
             grace,
-        } if pod.phase.ended() => {
-            let wait = SignedDuration::from_secs(grace.max(0)).saturating_add(knobs.delay);
-            let start = finished.unwrap_or(now);
-            Trace::Due(start.checked_add(wait).unwrap_or(Timestamp::MAX))
-        }
+        } if pod.phase.ended() => after(finished.unwrap_or(now), grace),
         Ending::Changed { .. } => Trace::None,
     }
 }

@@ -54,12 +54,12 @@ proptest! {
     fn a_living_pod_never_loses_its_record(
         knobs in some_knobs(), state in some_pod(), identity in some_identity(), node in some_node(),
         endpoint_uid in prop_oneof![Just(None), Just(Some("u-1")), Just(Some("u-2"))],
-        listed in proptest::bool::ANY, at in -100_i64..1000,
+        listed in proptest::bool::ANY, at in -100_i64..1000, watched in 0_i64..100,
     ) {
         let record = record("u-1");
         let facts = |direct| Facts {
             record: &record, pod: state.as_ref(), direct, endpoint_uid, listed, reported: false, identity, node,
-            actor: "me", now: after(at),
+            actor: "me", now: after(at), ending_for: SignedDuration::from_secs(watched),
         };
         let (cached, direct) = (judge(&knobs, &facts(false)), judge(&knobs, &facts(true)));
         let is_free = |verdict: &Verdict| matches!(verdict, Verdict::Free { .. });

@@ -45,6 +45,7 @@ fn judged(knobs: &Knobs, record: &Record, row: &Row<'_>, direct: bool) -> Verdic
             node: row.node,
             actor: "me",
             now: after(row.at),
+            ending_for: SignedDuration::MAX,
         },
     )
 }
@@ -65,6 +66,7 @@ fn an_address_that_a_static_pod_shows_is_in_use() {
             node: READY,
             actor: "me",
             now: after(600),
+            ending_for: SignedDuration::MAX,
         };
         word(judge(&Knobs::default(), &facts))
     };
@@ -294,7 +296,11 @@ fn b11_an_unreachable_node_keeps_its_addresses_while_the_switch_is_off() {
     let traced = |knobs: &Knobs, node| trace(knobs, changed, false, None, node, after(600));
     assert_eq!(traced(&off, lost), Trace::None);
     assert_eq!(word_of(&off, READY, -1), "trace");
-    assert_eq!(traced(&off, READY), Trace::Due(after(30)));
+    let due = Trace::Due {
+        at: after(30),
+        watched: SignedDuration::from_secs(30),
+    };
+    assert_eq!(traced(&off, READY), due);
     assert_eq!(word_of(&off, READY, 31), "free+endpoint");
     let on_again = Knobs {
         not_ready_node: true,
@@ -337,6 +343,7 @@ fn what_a_migration_left_behind_goes_when_its_pod_has_gone() {
         node: READY,
         actor: "me",
         now: after(0),
+        ending_for: SignedDuration::MAX,
     };
     let knobs = Knobs::default();
     assert_eq!(word(judge(&knobs, &facts(true, true))), "keep");
@@ -372,4 +379,34 @@ fn every_word_is_its_own() {
     assert_eq!(words.len(), keeps.len());
     let words: BTreeSet<&str> = frees.map(Free::reason).into_iter().collect();
     assert_eq!(words.len(), frees.len());
+}
+
+/// The deletion's times are of other machines: what this process has watched counts too, so that a step
+/// of its clock makes no Pod overdue.
+#[test]
+fn a_pod_is_overdue_only_after_its_grace_was_watched() {
+    let (record, state) = (record("u-1"), pod("u-1", "Running+ips+deleted"));
+    let bare = pod("u-1", "Running+deleted");
+    let judged = |pod, seconds| {
+        let facts = Facts {
+            record: &record,
+            pod: Some(pod),
+            direct: true,
+            endpoint_uid: None,
+            listed: false,
+            reported: false,
+            identity: None,
+            node: READY,
+            actor: "me",
+            now: after(3_600),
+            ending_for: SignedDuration::from_secs(seconds),
+        };
+        word(judge(&Knobs::default(), &facts))
+    };
+    assert_eq!((judged(&state, 0), judged(&state, 34)), ("trace", "trace"));
+    assert_eq!(judged(&state, 35), "free+endpoint");
+    assert_eq!(
+        (judged(&bare, 34), judged(&bare, 35)),
+        ("trace", "free+endpoint")
+    );
 }

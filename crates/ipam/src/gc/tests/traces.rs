@@ -13,17 +13,20 @@ fn changed<'a>(pod: &'a PodState, finished: Option<Timestamp>) -> Ending<'a> {
 fn a_trace_is_due_by_the_table() {
     let knobs = Knobs::default();
     let now = after(100);
-    let due = |seconds| Trace::Due(after(seconds));
+    let due = |seconds, watched| Trace::Due {
+        at: after(seconds),
+        watched: SignedDuration::from_secs(watched),
+    };
     let (ready, lost) = (NodeState::Ready, NodeState::NotReady);
     let finished = Some(after(50));
     for (state, finished, node, want) in [
         // deletionTimestamp + its grace + delay.
-        ("Running+ips+deleted", None, ready, due(35)),
-        ("Failed+deleted", finished, ready, due(35)),
+        ("Running+ips+deleted", None, ready, due(35, 35)),
+        ("Failed+deleted", finished, ready, due(35, 35)),
         // finishedAt + terminationGracePeriodSeconds + delay.
-        ("Succeeded", finished, ready, due(75)),
-        ("Failed+ips", finished, lost, due(75)),
-        ("Failed", None, ready, due(125)),
+        ("Succeeded", finished, ready, due(75, 25)),
+        ("Failed+ips", finished, lost, due(75, 25)),
+        ("Failed", None, ready, due(125, 25)),
         ("Running+ips", finished, ready, Trace::None),
         ("Pending", None, ready, Trace::None),
         ("Unknown", None, lost, Trace::None),
@@ -38,14 +41,14 @@ fn a_trace_is_due_by_the_table() {
         assert_eq!(trace(&knobs, ending, false, set(false), node, now), want);
     }
     let gone = |knobs: &Knobs| trace(knobs, Ending::Deleted, false, None, lost, now);
-    assert_eq!(gone(&knobs), due(105));
+    assert_eq!(gone(&knobs), due(105, 5));
     // A Pod that is gone needs no look at its node.
     let never = Knobs {
         ready_node: false,
         not_ready_node: false,
         ..Knobs::default()
     };
-    assert_eq!(gone(&never), due(105));
+    assert_eq!(gone(&never), due(105, 5));
     let state = pod("u-1", "Running+deleted");
     let ending = changed(&state, None);
     assert_eq!(trace(&never, ending, false, None, ready, now), Trace::None);
@@ -98,5 +101,9 @@ fn far_away_times_do_not_overflow() {
         NodeState::Ready,
         after(0),
     );
-    assert_eq!(found, Trace::Due(Timestamp::MAX));
+    let want = Trace::Due {
+        at: Timestamp::MAX,
+        watched: SignedDuration::MAX,
+    };
+    assert_eq!(found, want);
 }

@@ -163,6 +163,7 @@ impl Model {
                 node: gc::NodeState::Ready,
                 actor: "me",
                 now: "2027-01-05T10:00:00Z".parse().unwrap(),
+                ending_for: jiff::SignedDuration::MAX,
             };
             if matches!(
                 gc::judge(&gc::Knobs::default(), &facts),

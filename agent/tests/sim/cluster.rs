@@ -138,5 +138,6 @@ pub(crate) fn topology(nodes: u8) -> Topology {
         pools: Vec::new(),
         answer_delay_ms: 0,
         allow_link_local: true,
+        packet_log: 0,
     }
 }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::fabric::counters::Snapshot;
+use crate::fabric::packets::Packet;
 use crate::fabric::run::{Fabric, View};
 use crate::fabric::table::TableError;
 use crate::topology::Binding;
@@ -176,6 +177,7 @@ pub fn router(fabric: Arc<Fabric>) -> Router {
         .route("/healthz", get(healthz))
         .route("/admin/fabric", get(show_fabric))
         .route("/admin/drops", get(show_drops))
+        .route("/admin/packets", get(show_packets))
         .route("/admin/hold", post(hold))
         .route("/admin/unhold", post(unhold))
         .route("/admin/bindings", put(replace_bindings))
@@ -215,6 +217,10 @@ async fn show_fabric(State(fabric): State<Arc<Fabric>>) -> Json<View> {
 
 async fn show_drops(State(fabric): State<Arc<Fabric>>) -> Json<Snapshot> {
     Json(fabric.counters())
+}
+
+async fn show_packets(State(fabric): State<Arc<Fabric>>) -> Json<Vec<Packet>> {
+    Json(fabric.packets())
 }
 
 async fn hold(

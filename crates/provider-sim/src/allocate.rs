@@ -183,8 +183,8 @@ impl Service {
         let asked = asked.into();
         let limit = self.with(|world| world.settings.transaction_timeout());
         let deadline = Instant::now() + limit;
-        let wanted = self.with(|world| world.check(&asked))?;
-        let addresses: BTreeSet<IpAddr> = wanted.iter().flat_map(Wanted::addresses).collect();
+        let (wanted, life) = self.look(|world| (world.check(&asked), world.memory.life))?;
+        let addresses: BTreeSet<IpAddr> = wanted?.iter().flat_map(Wanted::addresses).collect();
         let Ok(_turns) = timeout_at(deadline, self.locks.lock(&addresses)).await else {
             let limit = limit.as_millis();
             let message =
@@ -192,10 +192,20 @@ impl Service {
             return Err(Refusal::new(504, "CloudTimeout", message));
         };
         // somebody may have paired, moved or removed them meanwhile
-        let wanted = self.with(|world| world.check(&asked))?;
+        let wanted = self.look(|world| world.check(&asked))??;
+        let bound = self.bind_each(&wanted, deadline).await;
+        let forgot = self.with(|world| world.memory.life != life);
+        bound.map_err(|refusal| if forgot { Refusal::unready() } else { refusal })
+    }
+
+    async fn bind_each(
+        &self,
+        wanted: &[Wanted],
+        deadline: Instant,
+    ) -> Result<Vec<SubEni>, Refusal> {
         let mut bound = Vec::with_capacity(wanted.len());
         let mut undo = Vec::new();
-        for one in &wanted {
+        for one in wanted {
             match self.bind_one(one, Some(deadline), &mut undo).await {
                 Ok(sub_eni) => bound.push(sub_eni),
                 Err(refusal) => {

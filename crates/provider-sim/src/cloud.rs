@@ -18,7 +18,7 @@ use crate::topology::{Binding, BindingState, Subnet, Topology};
 
 pub use self::change::{CloudError, Operation};
 
-/// How long a VLAN stays unused on a parent after a detach (P1).
+/// How long a VLAN stays unused on a parent after a detach, unless settings say otherwise (P1).
 pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 /// The table.
@@ -30,6 +30,7 @@ pub struct Cloud {
     /// MACs ever given out: a new sub-ENI never looks like a deleted one.
     used: BTreeSet<Mac>,
     quarantine: BTreeMap<(Mac, VlanId), Duration>,
+    quarantine_time: Duration,
     calls: BTreeMap<Operation, u64>,
     chance: fastrand::Rng,
 }
@@ -136,6 +137,7 @@ impl Cloud {
             sub_enis: BTreeMap::new(),
             used: BTreeSet::new(),
             quarantine: BTreeMap::new(),
+            quarantine_time: QUARANTINE,
             calls: BTreeMap::new(),
             chance: fastrand::Rng::with_seed(seed),
         };
@@ -158,6 +160,11 @@ impl Cloud {
             });
         }
         cloud
+    }
+
+    /// Another quarantine for VLANs that are detached from now on.
+    pub const fn quarantine_for(&mut self, time: Duration) {
+        self.quarantine_time = time;
     }
 
     /// Takes over nodes, parents, limits and subnets; sub-ENIs stay.
@@ -192,7 +199,7 @@ impl Cloud {
     /// those in quarantine stay unused for another term from `now`.
     pub fn restore(&mut self, saved: Saved, now: Duration) {
         self.sub_enis.clear();
-        let until = now + QUARANTINE;
+        let until = now.saturating_add(self.quarantine_time);
         for at in saved.quarantine {
             self.quarantine.insert((at.parent, at.vlan), until);
         }

@@ -1,20 +1,27 @@
 //! The operator's side of the provider (spec iaas 15.4), beside the fabric's in [`crate::admin`].
 //! Shows and changes the simulation; no authentication, so for loopback only.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use spiderpool_api::value::Mac;
 use tokio::time::Instant;
 
 use crate::bucket::{Bucket, Rate};
 use crate::cloud::{Saved, SubEni};
-use crate::faults::Fault;
+use crate::fabric::counters::Counters;
+use crate::fabric::run::View;
+use crate::faults::{Fault, Faults};
 use crate::reclaim::Reclaimed;
 use crate::records::Record;
 use crate::refusal::Refusal;
@@ -34,7 +41,30 @@ pub fn diagnostics(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// The operator's routes but `/healthz`.
+/// What there is to see of a fabric that moves no frames.
+pub fn without_fabric(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/admin/fabric", get(show_bindings))
+        .route(
+            "/admin/drops",
+            get(|| async { Json(Counters::default().snapshot()) }),
+        )
+        .route("/admin/packets", get(|| async { Json(json!([])) }))
+        .with_state(service)
+}
+
+async fn show_bindings(State(service): Shared) -> Json<View> {
+    Json(service.with(|world| View {
+        topology: Topology {
+            bindings: world.forwarded(),
+            ..world.topology.clone()
+        },
+        held: BTreeSet::new(),
+    }))
+}
+
+/// The operator's routes but those of the fabric.
 pub fn router(service: Arc<Service>) -> Router {
     let routes = Router::new()
         .route("/records", get(show_records))
@@ -118,11 +148,15 @@ async fn show_faults(State(service): Shared) -> Json<Vec<Fault>> {
     Json(service.with(|world| world.faults.rules().to_vec()))
 }
 
-async fn replace_faults(State(service): Shared, Json(rules): Json<Vec<Fault>>) -> StatusCode {
+async fn replace_faults(
+    State(service): Shared,
+    Json(rules): Json<Vec<Fault>>,
+) -> Result<StatusCode, Refusal> {
+    Faults::check(&rules).map_err(|error| Refusal::invalid(error.to_string()))?;
     // through `change`: what the fabric forwards depends on them
     service.change(|world| world.faults.replace(rules));
     service.changed.notify_one();
-    StatusCode::NO_CONTENT
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn replace_rate(
@@ -186,23 +220,23 @@ async fn replace_topology(
     State(service): Shared,
     Json(topology): Json<Topology>,
 ) -> Result<StatusCode, Refusal> {
-    if service.fabric.is_some() {
-        let message = "the fabric's wires are those of the start; restart with another topology";
-        return Err(Refusal::new(409, "InvalidRequest", message));
-    }
+    let refused = |message: String| Refusal::new(409, "InvalidRequest", message);
+    let checked = topology.check();
+    checked.map_err(|error| Refusal::invalid(error.to_string()))?;
     service.change(|world| {
         for sub_eni in world.cloud.sub_enis() {
-            let Some(at) = sub_eni.state.attachment() else {
-                continue;
-            };
-            if !topology
-                .parents
-                .iter()
-                .any(|parent| parent.mac == at.parent)
-            {
-                let message = format!("sub-ENI {} hangs on {}", sub_eni.mac, at.parent);
-                return Err(Refusal::new(409, "InvalidRequest", message));
+            let attached = sub_eni.state.attachment().map(|at| at.parent);
+            let lost = |mac: &Mac| !topology.parents.iter().any(|parent| parent.mac == *mac);
+            if let Some(parent) = attached.filter(lost) {
+                return Err(refused(format!(
+                    "sub-ENI {} hangs on {parent}, which the topology lacks",
+                    sub_eni.mac
+                )));
             }
+        }
+        if let Some(fabric) = &service.fabric {
+            let rewired = fabric.rewire(&topology);
+            rewired.map_err(|error| refused(error.to_string()))?;
         }
         world.rewire(topology);
         Ok(())
@@ -224,9 +258,25 @@ async fn prewarm(State(service): Shared) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-async fn crash(State(service): Shared) -> StatusCode {
-    service.restart_memory();
-    StatusCode::NO_CONTENT
+/// What a crash is told; no body at all: nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Crash {
+    down_ms: u64,
+}
+
+/// Loses the memory, answers 503 for `downMs`, and is done when it serves again.
+async fn crash(State(service): Shared, body: Bytes) -> Result<StatusCode, Refusal> {
+    let told = match body.as_ref() {
+        b"" | b"null" => Ok(Crash::default()),
+        text => serde_json::from_slice(text),
+    };
+    let told: Crash = told.map_err(|error| Refusal::invalid(error.to_string()))?;
+    if service.crash(Duration::from_millis(told.down_ms)).await {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let message = "the pools cannot be listed: see the log; it goes on trying";
+    Err(Refusal::new(504, "NotReady", message))
 }
 
 /// All sub-ENIs are gone, and the provider has not noticed until it restarts.
@@ -249,4 +299,4 @@ async fn audit(State(service): Shared) -> Json<Vec<String>> {
     }
 }
 
-const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(5);

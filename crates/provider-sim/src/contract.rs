@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use crate::answer;
 use crate::asked::{self, Asked};
+use crate::faults::Op;
 use crate::refusal::Refusal;
 use crate::service::{Service, World};
 
@@ -92,7 +93,7 @@ async fn allocate_now(service: &Arc<Service>, call: &Call) -> Result<Response, R
     let budget = budget(service, &call.headers)?;
     let accept_v1 = service.with(|world| world.settings.accept_v1);
     let asked = Asked::decode(&call.body, accept_v1)?;
-    let fault = service.with(|world| world.faults.take("allocate", &asked.subject()));
+    let fault = service.with(|world| world.faults.take(Op::Allocate, &asked.subject()));
     if let Some(response) = stage::before_work(fault.as_ref()).await {
         return Ok(response);
     }
@@ -100,8 +101,7 @@ async fn allocate_now(service: &Arc<Service>, call: &Call) -> Result<Response, R
         budget,
         service.with(|world| world.settings.longest_allocate()),
     )?;
-    service.refuse_unready()?;
-    service.with(|world| world.check(&asked))?;
+    service.look(|world| world.check(&asked))??;
     service.queue().await?;
     // Of its own: whoever hangs up does not stop it half way.
     let work = tokio::spawn(Arc::clone(service).bind_all(asked.clone()));
@@ -119,7 +119,7 @@ async fn release_now(service: &Arc<Service>, call: &Call) -> Result<Response, Re
     }
     let ips = BTreeSet::from([request.ip_address]);
     let subject = World::subject(&ips, [request.pool_name.clone()], &request.node_name);
-    let fault = service.with(|world| world.faults.take("release", &subject));
+    let fault = service.with(|world| world.faults.take(Op::Release, &subject));
     if let Some(response) = stage::before_work(fault.as_ref()).await {
         return Ok(response);
     }
@@ -127,7 +127,7 @@ async fn release_now(service: &Arc<Service>, call: &Call) -> Result<Response, Re
         budget,
         service.with(|world| world.settings.longest_release()),
     )?;
-    service.refuse_unready()?;
+    service.look(|_| ())?;
     service.queue().await?;
     let work = tokio::spawn(Arc::clone(service).release(request));
     let status = work.await;
@@ -173,15 +173,6 @@ impl Service {
             }
             _ => Ok(()),
         }
-    }
-
-    /// P17: nothing is known of the cloud yet.
-    fn refuse_unready(&self) -> Result<(), Refusal> {
-        if self.is_ready() {
-            return Ok(());
-        }
-        let message = "rebuilding state from the cloud";
-        Err(Refusal::new(503, "NotReady", message))
     }
 
     /// Waits for a token. A caller that goes away meanwhile leaves it to the next one.

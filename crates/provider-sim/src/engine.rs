@@ -10,7 +10,7 @@ use spiderpool_api::value::Mac;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cloud::{CloudError, Operation};
-use crate::faults::Kind;
+use crate::faults::{Kind, Op};
 use crate::refusal::Refusal;
 use crate::service::{Service, World};
 
@@ -86,6 +86,22 @@ impl Service {
         .await
     }
 
+    /// Gives a sub-ENI another IPv6 address, or none.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub async fn repartner(
+        &self,
+        mac: Mac,
+        ipv6: Option<Ipv6Addr>,
+        by: Option<Instant>,
+    ) -> Result<(), Refusal> {
+        self.operate(Operation::Update, mac, by, |world| {
+            world.cloud.update(mac, ipv6)
+        })
+        .await
+    }
+
     /// Removes a sub-ENI that is attached nowhere.
     ///
     /// # Errors
@@ -133,7 +149,10 @@ impl Service {
             let mean = world.settings.latency.of(operation);
             let jitter = 0.8 + world.chance.f64() * 0.4;
             let subject = World::subject(ips, [pool.to_owned()], "");
-            (mean.mul_f64(jitter), world.faults.take(name, &subject))
+            (
+                mean.mul_f64(jitter),
+                world.faults.take(operation.op(), &subject),
+            )
         });
         match fault.as_ref().map(|fault| fault.kind) {
             Some(Kind::CloudError) => {
@@ -167,6 +186,7 @@ impl Service {
         sleep(took).await;
         let now = self.now();
         self.change(|world| {
+            world.forward_later(mac, now);
             let address = world.cloud.get(mac).and_then(|sub_eni| sub_eni.address());
             match (world.cloud.finish(mac, now), address) {
                 (Some(sub_eni), _) => world.memory.learn(sub_eni),
@@ -186,7 +206,19 @@ impl World {
 }
 
 impl Operation {
-    /// As faults and counters name it.
+    /// As faults know it.
+    #[must_use]
+    pub const fn op(self) -> Op {
+        match self {
+            Self::Create => Op::Create,
+            Self::Attach => Op::Attach,
+            Self::Detach => Op::Detach,
+            Self::Delete => Op::Delete,
+            Self::Update => Op::Update,
+        }
+    }
+
+    /// As counters and errors name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -194,6 +226,7 @@ impl Operation {
             Self::Attach => "attach",
             Self::Detach => "detach",
             Self::Delete => "delete",
+            Self::Update => "update",
         }
     }
 }

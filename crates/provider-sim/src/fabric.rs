@@ -1,7 +1,7 @@
 //! The fabric: a switch that lets a frame pass only if the cloud bound what it claims to be.
 //!
-//! [`frame`] reads headers, [`table`] decides (both pure), [`counters`] remembers what was decided,
-//! [`ports`] owns the sockets, [`run`] moves the frames. Spec: iaas 15.3. In short:
+//! [`frame`] reads headers, [`table`] decides (both pure), [`counters`] and [`packets`] remember
+//! what was decided, [`ports`] owns the sockets, [`run`] moves the frames. Spec: iaas 15.3. In short:
 //!
 //! - From a parent NIC: VLAN bound there, source MAC that of the sub-ENI, source address bound.
 //! - ARP and Neighbor Solicitations for the gateway are answered here, after the configured delay.
@@ -14,6 +14,7 @@
 
 pub mod counters;
 pub mod frame;
+pub mod packets;
 pub mod ports;
 pub mod run;
 pub mod table;

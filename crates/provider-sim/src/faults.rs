@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fault {
-    /// `allocate`, `release`, `create`, `attach`, `detach`, `delete`, `publish`; absent: any.
+    /// What it is for; absent: whatever its kind can befall.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub op: Option<String>,
-    /// What it is for; absent keys fit everything.
+    pub op: Option<Op>,
+    /// Pool, address, node; absent keys fit everything.
     #[serde(default, rename = "match")]
     pub matches: Match,
     /// What happens.
@@ -30,6 +30,76 @@ pub struct Fault {
     /// Of `status`, `bad-json` and `bad-metadata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
+}
+
+/// What a fault can befall: a call, an operation of the cloud, or what follows from its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// An allocate call.
+    Allocate,
+    /// A release call.
+    Release,
+    /// The cloud makes a sub-ENI.
+    Create,
+    /// The cloud attaches one.
+    Attach,
+    /// The cloud detaches one.
+    Detach,
+    /// The cloud removes one.
+    Delete,
+    /// The cloud gives one another IPv6 address.
+    Update,
+    /// A pool's metadata is written.
+    Publish,
+    /// The fabric forwards a sub-ENI's frames.
+    Forward,
+}
+
+/// Calls.
+const CALLS: &[Op] = &[Op::Allocate, Op::Release];
+/// What the cloud does.
+const CLOUD: &[Op] = &[Op::Create, Op::Attach, Op::Detach, Op::Delete, Op::Update];
+/// All that take time.
+const TIMED: &[Op] = &[
+    Op::Allocate,
+    Op::Release,
+    Op::Create,
+    Op::Attach,
+    Op::Detach,
+    Op::Delete,
+    Op::Update,
+];
+
+/// A rule that could never do anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    /// Not of this operation.
+    #[error("fault {at}: {kind:?} cannot befall {op:?}, but {can:?}")]
+    Op {
+        /// Its place in the list, from 0.
+        at: usize,
+        /// Its kind.
+        kind: Kind,
+        /// As given.
+        op: Op,
+        /// What would do.
+        can: &'static [Op],
+    },
+    /// No status of an answer.
+    #[error("fault {at}: status {status} is not in 200-599")]
+    Status {
+        /// Its place in the list, from 0.
+        at: usize,
+        /// As given.
+        status: u16,
+    },
+    /// Never.
+    #[error("fault {at}: times is 0")]
+    Times {
+        /// Its place in the list, from 0.
+        at: usize,
+    },
 }
 
 /// What a rule is for.
@@ -112,6 +182,27 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// Whether each rule can do something.
+    ///
+    /// # Errors
+    /// [`FaultError`] for the first that cannot.
+    pub fn check(rules: &[Fault]) -> Result<(), FaultError> {
+        for (at, rule) in rules.iter().enumerate() {
+            let (kind, can) = (rule.kind, rule.kind.befalls());
+            match (rule.op, rule.status) {
+                (Some(op), _) if !can.contains(&op) => {
+                    return Err(FaultError::Op { at, kind, op, can });
+                }
+                (_, Some(status)) if !(200..600).contains(&status) => {
+                    return Err(FaultError::Status { at, status });
+                }
+                _ if rule.times == Some(0) => return Err(FaultError::Times { at }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces all rules.
     pub fn replace(&mut self, rules: Vec<Fault>) {
         self.rules = rules;
@@ -124,11 +215,10 @@ impl Faults {
     }
 
     /// The first rule for this, used once by that.
-    pub fn take(&mut self, op: &str, subject: &Subject) -> Option<Fault> {
-        let at = self
-            .rules
-            .iter()
-            .position(|rule| rule.kind.concerns(op) && rule.fits(op, subject))?;
+    pub fn take(&mut self, op: Op, subject: &Subject) -> Option<Fault> {
+        // while nobody listens no call comes, whatever brings it
+        let mut rules = self.rules.iter();
+        let at = rules.position(|rule| rule.kind != Kind::Refuse && rule.fits(op, subject))?;
         let rule = self.rules.get_mut(at)?;
         let taken = rule.clone();
         match &mut rule.times {
@@ -166,7 +256,7 @@ impl Faults {
             ..Subject::default()
         };
         let mut rules = self.rules.iter();
-        rules.find(|rule| rule.kind == kind && rule.fits("publish", &subject))
+        rules.find(|rule| rule.kind == kind && rule.fits(Op::Publish, &subject))
     }
 
     /// Whether a sub-ENI's frames are held back.
@@ -177,29 +267,38 @@ impl Faults {
             ips: ips.iter().copied().collect(),
             node: node.map(str::to_owned),
         };
-        let hold = |rule: &Fault| rule.kind == Kind::NoForward && rule.fits("forward", &subject);
+        let hold = |rule: &Fault| rule.kind == Kind::NoForward && rule.fits(Op::Forward, &subject);
         self.rules.iter().any(hold)
     }
 }
 
 impl Kind {
-    /// Whether it can be taken by an operation: those of a call by a call, those of the cloud by
-    /// the cloud. Others stand as long as the rule does.
-    fn concerns(self, op: &str) -> bool {
-        let call = matches!(op, "allocate" | "release");
+    /// What it can befall. Faults of calls and of the cloud are taken one by one; others stand as
+    /// long as their rule does.
+    const fn befalls(self) -> &'static [Op] {
         match self {
-            Self::NoForward | Self::PublishStall | Self::BadMetadata | Self::Refuse => false,
-            Self::CloudError | Self::CloudThrottle => !call,
-            Self::Delay => true,
-            _ => call,
+            Self::Delay => TIMED,
+            Self::Hang | Self::Reset | Self::Refuse | Self::Status | Self::LateSuccess => CALLS,
+            Self::BadJson
+            | Self::ExtraIp
+            | Self::MissingIp
+            | Self::Duplicate
+            | Self::WrongV6
+            | Self::WrongPool
+            | Self::VlanZero
+            | Self::VlanRange => &[Op::Allocate],
+            Self::CloudError | Self::CloudThrottle => CLOUD,
+            Self::NoForward => &[Op::Forward],
+            Self::PublishStall | Self::BadMetadata => &[Op::Publish],
         }
     }
 }
 
 impl Fault {
-    fn fits(&self, op: &str, subject: &Subject) -> bool {
+    fn fits(&self, op: Op, subject: &Subject) -> bool {
         let Match { pool, ip, node } = &self.matches;
-        self.op.as_deref().is_none_or(|wanted| wanted == op)
+        self.kind.befalls().contains(&op)
+            && self.op.is_none_or(|wanted| wanted == op)
             && pool
                 .as_ref()
                 .is_none_or(|pool| subject.pools.contains(pool))
@@ -214,7 +313,7 @@ impl Fault {
 mod tests {
     use super::*;
 
-    fn take_any(faults: &mut Faults, op: &str) -> Option<Kind> {
+    fn take_any(faults: &mut Faults, op: Op) -> Option<Kind> {
         let subject = Subject {
             node: Some("n2".to_owned()),
             ..Subject::default()
@@ -239,19 +338,25 @@ mod tests {
             node: Some(node.to_owned()),
         };
         let mut take = |op, ip, node| faults.take(op, &subject(ip, node)).map(|fault| fault.kind);
-        assert_eq!(take("allocate", "10.72.0.11", "n1"), None);
-        assert_eq!(take("release", "10.72.0.10", "n1"), None);
-        assert_eq!(take("allocate", "10.72.0.10", "n1"), Some(Kind::Status));
-        assert_eq!(take("allocate", "10.72.0.10", "n1"), Some(Kind::Status));
-        assert_eq!(take("allocate", "10.72.0.10", "n1"), None);
-        assert_eq!(take("release", "10.72.0.10", "n2"), Some(Kind::LateSuccess));
-        assert_eq!(take("release", "10.72.0.10", "n2"), Some(Kind::LateSuccess));
+        assert_eq!(take(Op::Allocate, "10.72.0.11", "n1"), None);
+        assert_eq!(take(Op::Release, "10.72.0.10", "n1"), None);
+        assert_eq!(take(Op::Allocate, "10.72.0.10", "n1"), Some(Kind::Status));
+        assert_eq!(take(Op::Allocate, "10.72.0.10", "n1"), Some(Kind::Status));
+        assert_eq!(take(Op::Allocate, "10.72.0.10", "n1"), None);
+        assert_eq!(
+            take(Op::Release, "10.72.0.10", "n2"),
+            Some(Kind::LateSuccess)
+        );
+        assert_eq!(
+            take(Op::Release, "10.72.0.10", "n2"),
+            Some(Kind::LateSuccess)
+        );
         assert!(faults.stalls("g") && !faults.stalls("h"));
         let bad = ["g", "h", "i"].map(|pool| faults.bad_metadata(pool));
         assert_eq!(bad, [None, Some("x".to_owned()), Some("{".to_owned())]);
         assert!(faults.holds("g", &[], None) && !faults.holds("h", &[], None));
         assert_eq!(
-            take_any(&mut faults, "attach"),
+            take_any(&mut faults, Op::Attach),
             None,
             "late-success is of calls"
         );
@@ -259,6 +364,28 @@ mod tests {
         assert!(!faults.refuses());
         faults.replace(serde_json::from_str(r#"[{"kind":"refuse"}]"#).unwrap());
         assert!(faults.refuses());
-        assert_eq!(take_any(&mut faults, "allocate"), None, "calls never come");
+        assert_eq!(
+            take_any(&mut faults, Op::Allocate),
+            None,
+            "calls never come"
+        );
+    }
+
+    #[test]
+    #[rustfmt::skip] // a case a line
+    fn rules_that_can_do_nothing_are_refused() {
+        let check = |rules: &str| Faults::check(&serde_json::from_str::<Vec<Fault>>(rules).unwrap());
+        assert_eq!(check(r#"[{"op":"create","kind":"delay"},{"op":"release","kind":"refuse"}]"#), Ok(()));
+        for (rule, text) in [
+            (r#"{"op":"create","kind":"vlan-zero"}"#, "fault 1: VlanZero cannot befall Create, but [Allocate]"),
+            (r#"{"op":"publish","kind":"no-forward"}"#, "fault 1: NoForward cannot befall Publish, but [Forward]"),
+            (r#"{"kind":"status","status":101}"#, "fault 1: status 101 is not in 200-599"),
+            (r#"{"kind":"hang","times":0}"#, "fault 1: times is 0"),
+        ] {
+            let error = check(&format!(r#"[{{"kind":"hang"}},{rule}]"#)).unwrap_err();
+            assert_eq!(error.to_string(), text);
+        }
+        let unknown = serde_json::from_str::<Fault>(r#"{"op":"atach","kind":"delay"}"#).unwrap_err();
+        assert!(unknown.to_string().contains("unknown variant `atach`"), "{unknown}");
     }
 }

@@ -32,6 +32,8 @@ pub struct Memory {
     resting: BTreeMap<IpAddr, Rest>,
     /// The wall clock's time at zero.
     pub epoch: Timestamp,
+    /// How often it was lost: what was begun before knows that it ended.
+    pub life: u64,
 }
 
 /// A choice for reclaim.
@@ -51,6 +53,15 @@ struct Rest {
 }
 
 impl Memory {
+    /// Forgets everything but the time.
+    pub fn lose(&mut self) {
+        *self = Self {
+            epoch: self.epoch,
+            life: self.life + 1,
+            ..Self::default()
+        };
+    }
+
     /// Forgets the sub-ENIs and reads them off the cloud.
     pub fn rebuild(&mut self, cloud: &Cloud) {
         self.sub_enis.clear();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, pin_mut};
+use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
@@ -38,11 +38,24 @@ impl Service {
     /// Follows the pools; the provider serves from the first complete list on. Never ends: a
     /// watch that breaks is begun again.
     pub async fn watch_pools(self: Arc<Self>, pools: Api<DynamicObject>) {
-        let events = watcher(pools, watcher::Config::default()).backoff(Steady);
-        pin_mut!(events);
+        let begin = || watcher(pools.clone(), watcher::Config::default()).backoff(Steady);
+        let mut events = Box::pin(begin());
         let mut listed = BTreeMap::new();
-        while let Some(event) = events.next().await {
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.relist.notified() => {
+                    events = Box::pin(begin());
+                    continue;
+                }
+                event = events.next() => event,
+            };
+            let Some(event) = event else {
+                return;
+            };
             match event {
+                // a list follows that has it too
+                Ok(Event::Apply(_) | Event::Delete(_)) if self.is_down() => {}
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => {
                     if let Some(pool) = Pool::of_object(&object) {

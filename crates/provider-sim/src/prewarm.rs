@@ -48,6 +48,10 @@ impl Service {
 
     /// One pass over all pools; ends when each address was tried.
     pub async fn prewarm(&self) {
+        if !self.is_ready() {
+            return;
+        }
+        let life = self.with(|world| world.memory.life);
         let surplus = self.with(|world| world.surplus());
         self.remove_surplus(surplus).await;
         let names = self.with(|world| world.memory.pools.keys().cloned().collect::<Vec<_>>());
@@ -63,6 +67,10 @@ impl Service {
             let made: Vec<bool> = stream::iter(made).buffer_unordered(width).collect().await;
             let complete = made.iter().all(|made| *made);
             info!(pool = work.pool, tried = made.len(), complete, "prewarmed");
+            let aborted = self.with(|world| world.memory.life != life);
+            if aborted {
+                return;
+            }
             self.with(|world| {
                 let memory = &mut world.memory;
                 memory.prewarmed.insert(work.pool.clone(), work.generations);

@@ -156,6 +156,9 @@ impl Service {
 
     /// Number of entries and text for a pool; `None` while nothing may be said of it.
     pub(crate) fn snapshot(&self, pool: &Pool) -> Option<(usize, String)> {
+        if !self.is_ready() {
+            return None;
+        }
         self.with(|world| {
             let tried = world.memory.prewarmed.get(&pool.name);
             let tried = tried.is_some_and(|(generation, _)| *generation == pool.generation);

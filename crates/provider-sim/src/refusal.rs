@@ -37,6 +37,12 @@ impl Refusal {
         Self::new(400, "InvalidRequest", message)
     }
 
+    /// 503: nothing is known of the cloud yet (P17).
+    #[must_use]
+    pub fn unready() -> Self {
+        Self::new(503, "NotReady", "rebuilding state from the cloud")
+    }
+
     /// With details.
     #[must_use]
     pub fn with(self, details: Value) -> Self {

@@ -65,7 +65,7 @@ impl Service {
         });
         let addresses = BTreeSet::from_iter(key.into_iter().chain([request.ip_address]));
         let turns = self.locks.lock(&addresses).await;
-        match self.with(|world| world.judge_release(&request)) {
+        match self.look(|world| world.judge_release(&request))? {
             Verdict::Nothing => Ok(204),
             Verdict::Keep => Ok(accepted),
             Verdict::Remove(mac, key) => {

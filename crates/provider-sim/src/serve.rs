@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::post;
 use spiderpool_api::causes::with_causes;
 use spiderpool_netops::netns::Netns;
 use tokio::task::JoinSet;
@@ -26,6 +26,7 @@ use crate::publisher::{self, Publisher};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::state_file::StateLock;
 use crate::tls::Tls;
 use crate::topology::{self, Topology};
 
@@ -83,6 +84,7 @@ pub struct Serving {
     pub admin: AdminAddress,
     fabric: Option<Running>,
     tasks: JoinSet<anyhow::Result<()>>,
+    _state: Option<StateLock>,
 }
 
 impl Serving {
@@ -111,14 +113,19 @@ impl Serving {
         let frames = fabric.as_ref().map(|running| Arc::clone(&running.fabric));
         let publisher = client.clone().map(Publisher::new);
         let state = arguments.state.clone();
+        let lock = state.as_deref().map(StateLock::take).transpose()?;
         let service = Service::new(topology, settings, frames, state, publisher)?;
         let mut tasks = JoinSet::new();
         if let Some(client) = client {
             follow(&service, client, &mut tasks);
         }
-        let prewarming = Arc::clone(&service);
+        let (prewarming, forwarding) = (Arc::clone(&service), Arc::clone(&service));
         tasks.spawn(async move {
             prewarming.prewarm_forever().await;
+            Ok(())
+        });
+        tasks.spawn(async move {
+            forwarding.forward_forever().await;
             Ok(())
         });
         service.pools_changed.notify_one();
@@ -129,6 +136,7 @@ impl Serving {
             admin: arguments.admin.clone(),
             fabric,
             tasks,
+            _state: lock,
         };
         serving.listen(arguments).await?;
         Ok(serving)
@@ -168,7 +176,7 @@ impl Serving {
         let routes = console::router(Arc::clone(&self.service));
         let routes = match &self.fabric {
             Some(running) => routes.merge(admin::router(Arc::clone(&running.fabric))),
-            None => routes.route("/healthz", get(|| async { "ok\n" })),
+            None => routes.merge(console::without_fabric(Arc::clone(&self.service))),
         };
         let rotate = move || async move {
             let none = || Refusal::new(409, "InvalidRequest", "there is no TLS listener");

@@ -3,9 +3,7 @@
 //! Owns the one lock of that state and what follows each change of the cloud: the fabric's
 //! bindings, the state file, a wake-up of the publisher. No lock is held across an await.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use spiderpool_iaas::regular_file;
+use spiderpool_api::value::Mac;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::error;
 
 use crate::bucket::Bucket;
 use crate::cloud::{Cloud, Saved};
@@ -27,32 +25,10 @@ use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::publisher::Publisher;
 use crate::records::Records;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::topology::{Binding, BindingState, Topology};
-
-/// Longest state file, bytes: 100,000 sub-ENIs.
-const MAX_STATE: u64 = 64 << 20;
-
-/// The provider cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The state file can't be read.
-    #[error("cannot read the state file {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The state file is not ours.
-    #[error("the state file {} is not valid: remove it to begin with an empty cloud", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-}
+use crate::state_file::{self, StateError};
+use crate::topology::{Binding, Topology};
 
 /// What the lock is for.
 #[derive(Debug)]
@@ -73,6 +49,8 @@ pub struct World {
     pub topology: Topology,
     /// Jitter of latencies.
     pub chance: fastrand::Rng,
+    /// Attachments the fabric does not forward yet, and until when.
+    pub(crate) fresh: BTreeMap<Mac, Duration>,
     saved: Saved,
     /// What the fabric was told last.
     shown: Vec<Binding>,
@@ -101,7 +79,13 @@ pub struct Service {
     /// Moves frames, if it was asked to.
     pub fabric: Option<Arc<Fabric>>,
     state_file: Option<PathBuf>,
-    ready: AtomicBool,
+    ready: watch::Sender<bool>,
+    /// Down on command: nothing makes it ready.
+    down: AtomicBool,
+    /// Woken when the pools have to be listed again.
+    pub(crate) relist: Notify,
+    /// Woken when an attachment waits for the fabric's delay.
+    pub(crate) forwarding: Notify,
     started: Instant,
 }
 
@@ -110,16 +94,19 @@ impl Service {
     /// blocking. With a publisher it does not serve before the pools are known.
     ///
     /// # Errors
-    /// [`ServiceError`] for a state file that is there and can't be used.
+    /// [`StateError`] for a state file that is there and can't be used.
     pub fn new(
         topology: Topology,
         settings: Settings,
         fabric: Option<Arc<Fabric>>,
         state_file: Option<PathBuf>,
         publisher: Option<Publisher>,
-    ) -> Result<Arc<Self>, ServiceError> {
+    ) -> Result<Arc<Self>, StateError> {
         let mut cloud = Cloud::new(&topology, settings.seed);
-        if let Some(saved) = read_state(state_file.as_ref())? {
+        cloud.quarantine_for(settings.vlan_quarantine());
+        if let Some(path) = &state_file
+            && let Some(saved) = state_file::read(path)?
+        {
             cloud.restore(saved, Duration::ZERO);
         }
         let mut world = World {
@@ -131,12 +118,13 @@ impl Service {
             chance: fastrand::Rng::with_seed(settings.seed.wrapping_add(1)),
             settings,
             topology,
+            fresh: BTreeMap::new(),
             saved: Saved::default(),
             shown: Vec::new(),
         };
         world.memory.epoch = Timestamp::now();
         world.learn_all();
-        let ready = AtomicBool::new(publisher.is_none());
+        let ready = watch::Sender::new(publisher.is_none());
         let service = Arc::new(Self {
             world: Mutex::new(world),
             locks: Locks::default(),
@@ -150,6 +138,9 @@ impl Service {
             fabric,
             state_file,
             ready,
+            down: AtomicBool::new(false),
+            relist: Notify::new(),
+            forwarding: Notify::new(),
             started: Instant::now(),
         });
         service.change(|_| ());
@@ -165,17 +156,60 @@ impl Service {
     /// Whether it serves, or still rebuilds its memory.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+        *self.ready.borrow()
     }
 
-    /// Begins or ends to serve.
+    /// Begins or ends to serve. Wakes whoever waited for it.
     pub fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::Release);
+        if ready && self.down.load(Ordering::Acquire) {
+            return;
+        }
+        self.ready.send_replace(ready);
+        if ready {
+            self.changed.notify_one();
+            self.pools_changed.notify_one();
+            self.reclaim_due.notify_one();
+        }
+    }
+
+    /// Follows [`Self::is_ready`].
+    pub(crate) fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// Serves nobody until [`Self::end_down`].
+    pub(crate) fn begin_down(&self) {
+        self.down.store(true, Ordering::Release);
+        self.set_ready(false);
+    }
+
+    /// Whether it is down on command.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
+
+    /// May become ready again, once the pools are listed.
+    pub(crate) fn end_down(&self) {
+        self.down.store(false, Ordering::Release);
+        self.relist.notify_one();
     }
 
     /// Looks at the state, or changes what is not the cloud's.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut self.world())
+    }
+
+    /// As [`Self::with`], but only while the memory is whole.
+    ///
+    /// # Errors
+    /// [`Refusal::unready`].
+    pub fn look<T>(&self, look: impl FnOnce(&mut World) -> T) -> Result<T, Refusal> {
+        let mut world = self.world();
+        // under the lock: it is unready before anything is forgotten
+        if self.is_ready() {
+            return Ok(look(&mut world));
+        }
+        Err(Refusal::unready())
     }
 
     /// Changes the cloud, the faults or what the fabric shows of it.
@@ -191,12 +225,17 @@ impl Service {
                 }
             }
         }
+        if !world.fresh.is_empty() {
+            self.forwarding.notify_one();
+        }
         let refuses = world.faults.refuses();
         self.refusing
             .send_if_modified(|refusing| std::mem::replace(refusing, refuses) != refuses);
         let saved = world.cloud.saved();
         if world.saved != saved {
-            self.write_state(&saved);
+            if let Some(path) = &self.state_file {
+                state_file::write(path, &saved);
+            }
             world.saved = saved;
             self.changed.notify_one();
             self.reclaim_due.notify_one();
@@ -216,19 +255,6 @@ impl Service {
         self.reclaim_due.notify_one();
     }
 
-    /// The provider loses its memory and reads it off the cloud again (P17); pools are kept, as
-    /// a new process would be told of them at once.
-    pub fn restart_memory(&self) {
-        self.set_ready(false);
-        self.with(|world| {
-            let World { cloud, memory, .. } = world;
-            memory.rebuild(cloud);
-        });
-        self.set_ready(true);
-        self.changed.notify_one();
-        self.pools_changed.notify_one();
-    }
-
     /// Back to the topology: records, faults and sub-ENIs are forgotten.
     pub fn reset(&self) {
         self.records.clear();
@@ -237,6 +263,9 @@ impl Service {
             world.bucket = Bucket::new(world.settings.rate);
             world.reclaim_bucket = Bucket::new(world.settings.reclaim.rate);
             world.cloud = Cloud::new(&world.topology, world.settings.seed);
+            let quarantine = world.settings.vlan_quarantine();
+            world.cloud.quarantine_for(quarantine);
+            world.fresh.clear();
             world.learn_all();
         });
         self.changed.notify_one();
@@ -246,27 +275,11 @@ impl Service {
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Readers see the whole file or none. A failure is loud but stops nothing: the cloud works,
-    /// it will only not outlive the process.
-    fn write_state(&self, saved: &Saved) {
-        let Some(path) = &self.state_file else {
-            return;
-        };
-        let temporary = path.with_extension("new");
-        let text = serde_json::to_vec(saved).map_err(io::Error::from);
-        let written = text
-            .and_then(|text| fs::write(&temporary, text))
-            .and_then(|()| fs::rename(&temporary, path));
-        if let Err(cause) = written {
-            error!(path = %path.display(), %cause, "cannot write the state file");
-        }
-    }
 }
 
 impl World {
     /// Pools and sub-ENIs from topology and cloud.
-    fn learn_all(&mut self) {
+    pub(crate) fn learn_all(&mut self) {
         for spec in &self.topology.pools {
             let pool = Pool::of_spec(spec);
             self.memory.pools.insert(pool.name.clone(), pool);
@@ -287,20 +300,6 @@ impl World {
         self.topology = topology;
     }
 
-    /// The cloud's bindings, less those a fault holds back.
-    fn forwarded(&self) -> Vec<Binding> {
-        let mut bindings = self.cloud.bindings();
-        for binding in &mut bindings {
-            let ips: Vec<IpAddr> = binding.addresses().collect();
-            let pool = binding.pool.as_deref().unwrap_or_default();
-            let node = self.cloud.node_of(binding.parent);
-            if self.faults.holds(pool, &ips, node) {
-                binding.state = BindingState::Unbound;
-            }
-        }
-        bindings
-    }
-
     /// What a call about these is matched by.
     #[must_use]
     pub fn subject(
@@ -312,28 +311,6 @@ impl World {
             pools: pools.into_iter().collect(),
             ips: ips.clone(),
             node: Some(node.to_owned()),
-        }
-    }
-}
-
-fn read_state(path: Option<&PathBuf>) -> Result<Option<Saved>, ServiceError> {
-    let Some(path) = path else {
-        return Ok(None);
-    };
-    let path_of = || path.clone();
-    match regular_file::read(path, MAX_STATE) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ServiceError::Read {
-            path: path_of(),
-            source,
-        }),
-        Ok(text) => {
-            let saved = serde_json::from_slice(&text).map_err(|source| ServiceError::Parse {
-                path: path_of(),
-                source,
-            })?;
-            info!(path = %path.display(), "the cloud is read from the state file");
-            Ok(Some(saved))
         }
     }
 }

@@ -23,6 +23,10 @@ pub struct Settings {
     pub rate: Rate,
     /// Time of the cloud's operations.
     pub latency: Latency,
+    /// How long a VLAN stays unused on its parent NIC after a detach, milliseconds.
+    pub vlan_quarantine_ms: u64,
+    /// Between "bound" and the first frame the fabric forwards, milliseconds.
+    pub forwarding_delay_ms: u64,
     /// Between a change and its publication in a global pool, milliseconds.
     pub flush_ms: u64,
     /// Whether a call without the budget header is refused.
@@ -77,6 +81,8 @@ pub struct Latency {
     pub detach_ms: u64,
     /// Delete.
     pub delete_ms: u64,
+    /// Another IPv6 address.
+    pub update_ms: u64,
 }
 
 /// What becomes of a released sub-ENI of a prewarm pool (P10).
@@ -96,6 +102,7 @@ impl Default for Latency {
             attach_ms: 400,
             detach_ms: 400,
             delete_ms: 200,
+            update_ms: 200,
         }
     }
 }
@@ -110,6 +117,8 @@ impl Default for Settings {
                 burst: 10.0,
             },
             latency: Latency::default(),
+            vlan_quarantine_ms: 30_000,
+            forwarding_delay_ms: 0,
             flush_ms: 500,
             require_timeout_header: true,
             budget_check: true,
@@ -140,6 +149,12 @@ impl Settings {
             return Err(SettingsError::Zero("transactionTimeoutMs"));
         }
         Ok(())
+    }
+
+    /// How long a VLAN stays unused after a detach.
+    #[must_use]
+    pub const fn vlan_quarantine(&self) -> Duration {
+        Duration::from_millis(self.vlan_quarantine_ms)
     }
 
     /// The longest a call may wait for a token.
@@ -199,6 +214,7 @@ impl Latency {
             Operation::Attach => self.attach_ms,
             Operation::Detach => self.detach_ms,
             Operation::Delete => self.delete_ms,
+            Operation::Update => self.update_ms,
         })
     }
 }

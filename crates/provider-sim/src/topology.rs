@@ -76,6 +76,9 @@ pub struct Topology {
     /// bound MAC. Linux asks from its link-local address when it checks a known neighbour.
     #[serde(default = "default_allow_link_local")]
     pub allow_link_local: bool,
+    /// How many of the last frames are kept with what became of them; 0: none.
+    #[serde(default)]
+    pub packet_log: usize,
 }
 
 /// One parent NIC: a wire to a node.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{Mac, VlanId};
 
-use super::{Attachment, Cloud, QUARANTINE, State, SubEni};
+use super::{Attachment, Cloud, State, SubEni};
 
 /// What can be asked of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum Operation {
     Detach,
     /// Remove one.
     Delete,
+    /// Give one another IPv6 address.
+    Update,
 }
 
 /// The cloud refuses. Names the object.
@@ -90,15 +92,7 @@ impl Cloud {
         let addresses: Vec<IpAddr> = addresses.chain(ipv6.map(IpAddr::V6)).collect();
         let first = *addresses.first().ok_or(CloudError::NoAddress)?;
         for ip in &addresses {
-            let subnet = self.subnet_of(first).filter(|subnet| subnet.contains(*ip));
-            let subnet = subnet.ok_or(CloudError::NoSubnet(*ip))?;
-            if subnet.is_gateway(*ip) {
-                return Err(CloudError::NoSubnet(*ip));
-            }
-            if let Some(other) = self.by_address(*ip) {
-                let (ip, mac) = (*ip, other.mac);
-                return Err(CloudError::AddressInUse { ip, mac });
-            }
+            self.check_free(first, *ip)?;
         }
         let mac = self.new_mac()?;
         self.count(Operation::Create);
@@ -158,6 +152,40 @@ impl Cloud {
         Ok(())
     }
 
+    /// Gives a settled sub-ENI another IPv6 address, or none; MAC and VLAN stay. Done at once: for
+    /// the time it takes, others see it done.
+    ///
+    /// # Errors
+    /// [`CloudError`].
+    pub fn update(&mut self, mac: Mac, ipv6: Option<Ipv6Addr>) -> Result<(), CloudError> {
+        self.expect(mac, Operation::Update, |state| {
+            matches!(state, State::Unbound | State::Bound(_))
+        })?;
+        let ipv4 = self.get(mac).and_then(|sub_eni| sub_eni.ipv4);
+        let first = ipv4.ok_or(CloudError::NoAddress)?;
+        if let Some(ipv6) = ipv6 {
+            self.check_free(first.into(), ipv6.into())?;
+        }
+        self.count(Operation::Update);
+        if let Some(sub_eni) = self.sub_enis.get_mut(&mac) {
+            sub_eni.ipv6 = ipv6;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody has an address, and the subnet of `first` holds it.
+    fn check_free(&self, first: IpAddr, ip: IpAddr) -> Result<(), CloudError> {
+        let subnet = self.subnet_of(first).filter(|subnet| subnet.contains(ip));
+        let subnet = subnet.ok_or(CloudError::NoSubnet(ip))?;
+        if subnet.is_gateway(ip) {
+            return Err(CloudError::NoSubnet(ip));
+        }
+        match self.by_address(ip) {
+            Some(other) => Err(CloudError::AddressInUse { ip, mac: other.mac }),
+            None => Ok(()),
+        }
+    }
+
     /// Begins to remove a sub-ENI that is attached nowhere.
     ///
     /// # Errors
@@ -176,7 +204,7 @@ impl Cloud {
             State::Creating => State::Unbound,
             State::Attaching(at) => State::Bound(at),
             State::Detaching(at) => {
-                let until = now + QUARANTINE;
+                let until = now.saturating_add(self.quarantine_time);
                 self.quarantine.insert((at.parent, at.vlan), until);
                 State::Unbound
             }

@@ -3,12 +3,12 @@
 //! Written by every port task without a lock on the fast path; read by `admin`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
-use spiderpool_api::value::Mac;
+
+use super::packets::Seen;
 
 /// Drops kept in detail: enough to explain a failed test, small enough to print.
 const RECENT_LIMIT: usize = 64;
@@ -114,18 +114,9 @@ impl Lost {
 pub struct DropRecord {
     /// Why.
     pub reason: Reason,
-    /// Where it came from: `gateway` or the parent's MAC.
-    pub port: String,
-    /// Its VLAN, if tagged.
-    pub vlan: Option<u16>,
-    /// Ethernet source; none if the frame is too short for it.
-    pub src_mac: Option<Mac>,
-    /// Ethernet destination.
-    pub dst_mac: Option<Mac>,
-    /// Address of the sender, as far as it was read.
-    pub src_ip: Option<IpAddr>,
-    /// Address of the receiver or target.
-    pub dst_ip: Option<IpAddr>,
+    /// The frame.
+    #[serde(flatten)]
+    pub frame: Seen,
 }
 
 /// All counts since the start.
@@ -241,12 +232,14 @@ mod tests {
     fn record(reason: Reason, vlan: u16) -> DropRecord {
         DropRecord {
             reason,
-            port: "gateway".to_owned(),
-            vlan: Some(vlan),
-            src_mac: None,
-            dst_mac: None,
-            src_ip: None,
-            dst_ip: None,
+            frame: Seen {
+                port: "gateway".to_owned(),
+                vlan: Some(vlan),
+                src_mac: None,
+                dst_mac: None,
+                src_ip: None,
+                dst_ip: None,
+            },
         }
     }
 
@@ -274,6 +267,7 @@ mod tests {
         let json = serde_json::to_value(&snapshot).unwrap();
         assert_eq!(json["drops"]["arp_unspecified"], 1);
         assert_eq!(json["absorbed"]["untagged_own"], 1);
+        assert_eq!(json["recent"][0]["port"], "gateway");
     }
 
     #[test]
@@ -285,6 +279,6 @@ mod tests {
         let snapshot = counters.snapshot();
         assert_eq!(snapshot.dropped, 100);
         assert_eq!(snapshot.recent.len(), RECENT_LIMIT);
-        assert_eq!(snapshot.recent.last().unwrap().vlan, Some(99));
+        assert_eq!(snapshot.recent.last().unwrap().frame.vlan, Some(99));
     }
 }

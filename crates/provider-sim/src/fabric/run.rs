@@ -20,7 +20,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{error, info, warn};
 
 use super::counters::{Counters, DropRecord, Lost, Reason, Snapshot};
-use super::frame::{Content, FrameView};
+use super::frame::FrameView;
+use super::packets::{Fate, Packet, PacketLog, Seen};
 use super::ports::{PortError, Ports, Sockets, classify, errno};
 use super::table::{Port, Table, TableError, Verdict};
 use crate::topology::{Binding, Topology};
@@ -39,6 +40,19 @@ pub enum StartError {
     Port(#[source] PortError),
 }
 
+/// The fabric cannot take over a topology.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RewireError {
+    /// Other parent NICs or links.
+    #[error(
+        "the fabric's wires (parents' mac and ifname, gateway) are those of the start; restart with the other topology"
+    )]
+    Wires,
+    /// The bindings there are do not fit.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
 /// The fabric as `admin` sees it: table, holds and counters. Frames are moved by [`Running`].
 #[derive(Debug)]
 pub struct Fabric {
@@ -46,6 +60,8 @@ pub struct Fabric {
     table: RwLock<Arc<Table>>,
     plan: Mutex<Plan>,
     counters: Counters,
+    packets: PacketLog,
+    started: Instant,
     answer_delay: Duration,
 }
 
@@ -93,6 +109,8 @@ impl Running {
             ports: Ports::register(sockets).map_err(StartError::Port)?,
             table: RwLock::new(Arc::new(table.map_err(StartError::Table)?)),
             counters: Counters::default(),
+            packets: PacketLog::new(topology.packet_log),
+            started: Instant::now(),
             answer_delay: Duration::from_millis(topology.answer_delay_ms),
             plan: Mutex::new(Plan {
                 topology,
@@ -121,6 +139,37 @@ impl Fabric {
     #[must_use]
     pub fn counters(&self) -> Snapshot {
         self.counters.snapshot()
+    }
+
+    /// The last frames, if the topology asked for them.
+    #[must_use]
+    pub fn packets(&self) -> Vec<Packet> {
+        self.packets.all()
+    }
+
+    /// Takes over other subnets and rules for the bindings there are; the wires stay those of the
+    /// start, and so do delay and packet log.
+    ///
+    /// # Errors
+    /// [`RewireError`]; nothing changes then.
+    pub fn rewire(&self, topology: &Topology) -> Result<(), RewireError> {
+        let mut plan = self.plan();
+        let wires = |topology: &Topology| -> Vec<_> {
+            let parents = topology.parents.iter();
+            parents.map(|p| (p.mac, p.ifname.clone())).collect()
+        };
+        let same = wires(&plan.topology) == wires(topology);
+        if !same || plan.topology.gateway != topology.gateway {
+            return Err(RewireError::Wires);
+        }
+        let bindings = plan.topology.bindings.clone();
+        let table = Table::build(topology, &bindings, plan.held.clone())?;
+        plan.topology = Topology {
+            bindings,
+            ..topology.clone()
+        };
+        self.publish(table);
+        Ok(())
     }
 
     /// Bindings and holds as they are now.
@@ -203,19 +252,34 @@ impl Fabric {
             Some(view) => self.table().judge(from, received.tag, view),
             None => Verdict::Drop(Reason::Malformed),
         };
+        let seen = || Seen::new(self.name_of(from), received.tag, view.as_ref());
+        let note = |fate: &dyn Fn() -> Fate| {
+            if self.packets.is_on() {
+                self.packets.note(self.started.elapsed(), seen(), fate());
+            }
+        };
         match verdict {
             Verdict::Forward { to, vlan } => {
                 let tag = vlan.map(|vlan| VlanTag::customer(vlan.get()));
                 if self.send(to, frame, tag, received.offload) {
                     self.counters.forwarded();
+                    note(&|| Fate::Forwarded(self.name_of(to)));
+                } else {
+                    note(&|| Fate::Lost);
                 }
             }
-            Verdict::Answer(answer) => return Some(answer),
-            Verdict::Absorb(why) => self.counters.absorbed(why),
+            Verdict::Answer(answer) => {
+                note(&|| Fate::Answered);
+                return Some(answer);
+            }
+            Verdict::Absorb(why) => {
+                self.counters.absorbed(why);
+                note(&|| Fate::Absorbed(why));
+            }
             Verdict::Drop(reason) => {
-                let port = self.name_of(from);
-                let record = describe_drop(reason, port, received.tag, view.as_ref());
-                self.counters.dropped(record);
+                note(&|| Fate::Dropped(reason));
+                let frame = seen();
+                self.counters.dropped(DropRecord { reason, frame });
             }
         }
         None
@@ -308,34 +372,4 @@ async fn send_answers(fabric: Arc<Fabric>, mut answers: mpsc::UnboundedReceiver<
 /// and a frame whose offload has no name in the header is skipped.
 fn is_passing(error: &io::Error) -> bool {
     matches!(classify(error), Lost::LinkDown | Lost::Busy) || errno(error) == Some(Errno::EINVAL)
-}
-
-fn describe_drop(
-    reason: Reason,
-    port: String,
-    tag: Option<VlanTag>,
-    view: Option<&FrameView>,
-) -> DropRecord {
-    let (src_ip, dst_ip) = match view.map(|view| view.content) {
-        Some(Content::Arp(packet)) => (Some(packet.spa.into()), Some(packet.tpa.into())),
-        Some(Content::Ndp(packet)) => (Some(packet.source.into()), Some(packet.target.into())),
-        Some(Content::Ipv4 {
-            source,
-            destination,
-        }) => (Some(source.into()), Some(destination.into())),
-        Some(Content::Ipv6 {
-            source,
-            destination,
-        }) => (Some(source.into()), Some(destination.into())),
-        _ => (None, None),
-    };
-    DropRecord {
-        reason,
-        port,
-        vlan: tag.map(VlanTag::id),
-        src_mac: view.map(|view| view.source),
-        dst_mac: view.map(|view| view.destination),
-        src_ip,
-        dst_ip,
-    }
 }

@@ -59,7 +59,10 @@ pub enum UnfitError {
 
 impl Topology {
     /// Whether its parts fit together.
-    pub(super) fn check(&self) -> Result<(), UnfitError> {
+    ///
+    /// # Errors
+    /// [`UnfitError`] for the first contradiction.
+    pub fn check(&self) -> Result<(), UnfitError> {
         Table::build(self, &self.bindings, BTreeSet::new())?;
         let mut pools = BTreeMap::new();
         for pool in &self.pools {

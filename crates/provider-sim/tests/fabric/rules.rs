@@ -91,8 +91,14 @@ async fn each_violation_is_dropped_and_counted_under_its_own_reason() {
         assert_eq!(lab.drops(), expected, "after {reason:?}");
     }
     let last = lab.running.fabric.counters().recent.pop().unwrap();
-    assert_eq!((last.reason, last.vlan), (Reason::Malformed, Some(100)));
-    assert_eq!((last.src_mac, last.dst_mac), (Some(pod(10)), Some(pod(11))));
+    assert_eq!(
+        (last.reason, last.frame.vlan),
+        (Reason::Malformed, Some(100))
+    );
+    assert_eq!(
+        (last.frame.src_mac, last.frame.dst_mac),
+        (Some(pod(10)), Some(pod(11)))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

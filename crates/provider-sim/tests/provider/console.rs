@@ -104,6 +104,7 @@ async fn it_changes_the_provider() {
     assert_eq!(get(&rig, "/admin/audit").await, json!([]));
     let mut bare = topology;
     bare["parents"] = json!([]);
+    bare["pools"] = json!([]);
     assert_eq!(
         send(&rig, "PUT", "/admin/topology", &bare).await,
         StatusCode::CONFLICT

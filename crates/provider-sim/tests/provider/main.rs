@@ -14,6 +14,7 @@ mod process;
 mod publication;
 mod random;
 mod reclaim;
+mod restart;
 mod rig;
 mod room;
 mod tls;

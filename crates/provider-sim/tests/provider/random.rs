@@ -31,7 +31,7 @@ async fn one(rig: &Rig, chance: &mut fastrand::Rng) {
             gone.map_err(|error| error.to_string())
         }
         _ => {
-            rig.service.restart_memory();
+            rig.service.crash(std::time::Duration::ZERO).await;
             Ok(())
         }
     };

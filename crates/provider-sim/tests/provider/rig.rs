@@ -56,6 +56,7 @@ pub(crate) fn settings() -> Settings {
             attach_ms: 2,
             detach_ms: 2,
             delete_ms: 2,
+            update_ms: 2,
         },
         flush_ms: 5,
         ..Settings::default()
@@ -83,7 +84,8 @@ pub(crate) async fn rig_with(
     let contract = contract::router(Arc::clone(&service));
     let router = contract
         .clone()
-        .merge(console::router(Arc::clone(&service)));
+        .merge(console::router(Arc::clone(&service)))
+        .merge(console::without_fabric(Arc::clone(&service)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use spiderpool_api::agent_v1::{BatchDelRequest, CniRequest};
 use spiderpool_api::cni::CniCommand;
+use spiderpool_api::cni_conf::NetConf;
 use spiderpool_api::value::IfName;
-use spiderpool_iaas::provider::Provider;
+use spiderpool_iaas::provider::{Generation, Provider};
 use spiderpool_ipam::pick::DEFAULT_RECORD_CAP;
 use spiderpool_ipam::sticky::Switches;
 use tokio::time::Instant;
@@ -163,6 +164,22 @@ impl Agent {
     #[must_use]
     pub fn node(&self) -> &str {
         &self.settings.node
+    }
+
+    /// The parent NIC of a sub-ENI, whoever makes its link; `None`: the NIC is no sub-ENI.
+    pub(crate) fn sub_eni_master<'a>(&self, conf: &'a NetConf) -> Option<&'a IfName> {
+        let first = || {
+            conf.vlan_master
+                .as_ref()
+                .filter(|_| self.is_first_generation())
+        };
+        conf.sub_eni_master().or_else(first)
+    }
+
+    /// Whether the configuration of a NIC makes it a sub-ENI, not its pool.
+    pub(crate) fn is_first_generation(&self) -> bool {
+        let provider = self.provider.as_ref();
+        provider.is_some_and(|provider| provider.generation() == Generation::First)
     }
 
     /// The Pod a request is about, as far as it says; for the log.

@@ -9,13 +9,14 @@ pub(crate) mod listener;
 mod observer;
 pub mod socket;
 mod trace;
+mod workload;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
-use spiderpool_api::{names, observer_v1, trace_v1};
+use spiderpool_api::{names, observer_v1, trace_v1, workload_v1};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Agent;
@@ -34,6 +35,10 @@ pub fn router(agent: Arc<Agent>) -> Router {
         .route(observer_v1::ROUTE_SUBENI, get(observer::sub_eni))
         .route(observer_v1::ROUTE_VERIFY, get(observer::verify))
         .route(observer_v1::ROUTE_DETACH, post(observer::detach))
+        .route(
+            workload_v1::ROUTE_WORKLOAD_ENDPOINT,
+            get(workload::endpoint),
+        )
         .route(trace_v1::ROUTE_TRACE, get(trace::trace))
         .route(trace_v1::ROUTE_ATTACHMENTS, get(trace::attachments))
         .layer(DefaultBodyLimit::max(MAX_BODY))

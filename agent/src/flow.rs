@@ -37,3 +37,4 @@ mod tell;
 mod trace;
 mod unbind;
 mod validity;
+pub(crate) mod workload;

@@ -36,6 +36,7 @@ use crate::parent_nic::ParentNicPublisher;
 use crate::paths::StandalonePaths;
 use crate::run_lock::RunLock;
 use crate::service;
+use crate::store::Marks;
 use crate::store::kube::{KubeStore, Waits, words};
 
 /// How long the first lists may take.
@@ -199,7 +200,9 @@ async fn run_node(
         watch_seconds: args.watch_seconds,
         ..Waits::new(PATIENCE)
     };
-    let store = Arc::new(KubeStore::start(client, &settings.node, waits).await?);
+    let marks = Marks::of(provider.as_deref());
+    let store = KubeStore::start_with(client, &settings.node, waits, marks).await?;
+    let store = Arc::new(store);
     let nic = Arc::new(KernelNic::new()?);
     let publisher =
         ParentNicPublisher::new(Arc::clone(&store), Arc::clone(&nic) as _, &settings.node);

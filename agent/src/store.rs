@@ -17,7 +17,7 @@ use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 pub use pod::{OwnerRef, PodObject, StandalonePod};
-pub use spiderpool_controller::objects::pool::PoolObject;
+pub use spiderpool_controller::objects::pool::{Marks, PoolObject};
 pub use spiderpool_controller::objects::{ObjectKey, StoreError};
 
 /// How old an answer may be.

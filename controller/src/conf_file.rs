@@ -2,19 +2,24 @@
 //! made of it (spec iaas 2.2-2.5). Reads that file and the CA file it names, at start; what is wrong
 //! in them keeps the process from starting.
 
+mod advertisement;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use spiderpool_api::names::RESOURCE_SUB_ENI;
 use spiderpool_iaas::client::{Client, ClientError, Endpoint};
 use spiderpool_iaas::config::{ConfigError, Section};
-use spiderpool_iaas::provider::Provider;
+use spiderpool_iaas::provider::{Generation, Provider};
 use spiderpool_ipam::sticky::Switches;
 
 use crate::chain::full;
 use crate::regular_file;
+pub use advertisement::{
+    AdvertisementRule, AdvertisementRules, AgentSection, BareSelector, NodeSelector,
+    ResourceAdvertisement, ResourcePlugin,
+};
 
 /// Longest `conf.yml` and CA bundle, bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -55,66 +60,6 @@ pub struct Conf {
     pub agent: AgentSection,
     #[serde(deserialize_with = "or_default")]
     iaas_network_provider: Section,
-}
-
-/// Key `agent`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AgentSection {
-    /// The device plugin.
-    #[serde(deserialize_with = "or_default")]
-    pub network_resource_plugin: ResourcePlugin,
-}
-
-/// Key `agent.networkResourcePlugin`, as far as admission looks at it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ResourcePlugin {
-    /// It is on.
-    #[serde(deserialize_with = "or_false")]
-    pub enabled: bool,
-    /// What it advertises.
-    #[serde(deserialize_with = "or_default")]
-    pub resource_advertisement: ResourceAdvertisement,
-}
-
-/// Key `resourceAdvertisement`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ResourceAdvertisement {
-    /// Sub-ENIs of a node.
-    #[serde(rename = "subENI", deserialize_with = "or_default")]
-    pub sub_eni: AdvertisementRules,
-    /// Parent NICs of a node.
-    #[serde(rename = "masterNIC", deserialize_with = "or_default")]
-    pub master_nic: AdvertisementRules,
-}
-
-impl ResourceAdvertisement {
-    /// Whether some node advertises `spidernet.io/sub-eni`, the name of a rule that has none.
-    #[must_use]
-    pub fn advertises_sub_enis(&self) -> bool {
-        let mut rules = self.sub_eni.rules.iter();
-        rules.any(|rule| rule.resource_name.is_empty() || rule.resource_name == RESOURCE_SUB_ENI)
-    }
-}
-
-/// Rules of one kind of resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct AdvertisementRules {
-    /// None: the resource is not advertised.
-    #[serde(deserialize_with = "or_default")]
-    pub rules: Vec<AdvertisementRule>,
-}
-
-/// One of them; the agent reads the rest.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AdvertisementRule {
-    /// Name of the resource.
-    #[serde(deserialize_with = "or_default")]
-    pub resource_name: String,
 }
 
 /// Key `podResourceInject`.
@@ -199,6 +144,9 @@ pub enum ConfError {
         /// What is wrong.
         reason: String,
     },
+    /// A selector of the resources.
+    #[error(transparent)]
+    Selector(#[from] BareSelector),
     /// A value of the provider's section.
     #[error("IaaS provider configuration validation failed")]
     Provider(#[from] ConfigError),
@@ -229,7 +177,10 @@ impl Conf {
                 // the quoted lines would be several in the log
                 reason: error.without_snippet().to_string(),
             })?;
-        Ok(conf.unwrap_or_default())
+        let mut conf = conf.unwrap_or_default();
+        let lenient = conf.is_generation_1();
+        conf.agent.network_resource_plugin.settle(lenient)?;
+        Ok(conf)
     }
 
     /// Whose addresses outlive a Pod.
@@ -244,7 +195,7 @@ impl Conf {
     /// Whether the provider is one of contract version 1.
     #[must_use]
     pub fn is_generation_1(&self) -> bool {
-        !self.iaas_network_provider.server_url.is_empty()
+        self.iaas_network_provider.generation() == Some(Generation::First)
     }
 
     /// The provider that it configures, if it does. Blocks on the disk, and says in the log what came
@@ -271,8 +222,14 @@ impl Conf {
         let Some(config) = self.iaas_network_provider.validate(read)? else {
             return Ok(None);
         };
-        let endpoint = Endpoint::of_config(&config)?;
-        Ok(Some(Client::new(endpoint, config.timeout)?))
+        let endpoint = match (Endpoint::of_config(&config), config.generation) {
+            (Err(ClientError::Url { url: value, reason }), Generation::First) => {
+                return Err(ConfigError::ServerUrl { value, reason }.into());
+            }
+            (endpoint, _) => endpoint?,
+        };
+        let client = Client::new(endpoint, config.timeout)?;
+        Ok(Some(client.of_generation(config.generation)))
     }
 }
 
@@ -308,6 +265,8 @@ mod tests {
             "enableIPv4: true\n",
             "iaasNetworkProvider:\n",
             "iaasNetworkProvider: {httpRequestTimeout: abc}",
+            "iaasNetworkProvider: {enabled: false, service: {name: p, namespace: n}}",
+            "iaasNetworkProvider: {enabled: false, serverUrl: 'http://p'}",
         ] {
             assert_eq!(judged(text), Ok(false), "{text:?}");
         }
@@ -346,10 +305,63 @@ mod tests {
     #[test]
     fn a_service_or_a_url_switches_the_provider_on() {
         for section in [
+            "{serverUrl: 'http://p.n.svc:80'}",
+            "{enabled: true, serverUrl: 'http://p.n.svc:80'}",
+            "{serverUrl: 'https://127.0.0.1:8443', httpRequestTimeout: 20s}",
             "{service: {name: p, namespace: n}}",
             "{url: 'http://127.0.0.1:8080', httpRequestTimeout: 3s}",
         ] {
             assert_eq!(judged(&format!("iaasNetworkProvider: {section}")), Ok(true));
+        }
+    }
+
+    /// Seed 000 writes labels without `matchLabels`.
+    #[test]
+    fn a_bare_selector_is_read_under_the_first_generation_alone() {
+        let rules = |iaas: &str, selector: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("conf.yml");
+            let text = format!(
+                "iaasNetworkProvider: {iaas}\nagent: {{networkResourcePlugin: {{enabled: true, resourceAdvertisement: \
+                {{masterNIC: {{rules: [{{nodeSelector: {selector}}}]}}}}}}}}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let conf = Conf::read(&path).map_err(|error| full(&error))?;
+            let advertised = conf.agent.network_resource_plugin.resource_advertisement;
+            Ok::<_, String>(advertised.master_nic.rules[0].node_selector.clone())
+        };
+        let (first, second) = ("{serverUrl: 'http://p'}", "{}");
+        let linux = NodeSelector::Labels(spiderpool_api::selector::LabelSelector {
+            match_labels: [("kubernetes.io/os".to_owned(), "linux".to_owned())].into(),
+            ..Default::default()
+        });
+        for (iaas, selector) in [
+            (first, "{kubernetes.io/os: linux}"),
+            (first, "{matchLabels: {kubernetes.io/os: linux}}"),
+            (
+                second,
+                "{matchLabels: {kubernetes.io/os: linux}, matchExpressions: []}",
+            ),
+        ] {
+            assert_eq!(
+                rules(iaas, selector).as_ref(),
+                Ok(&linux),
+                "{iaas} {selector}"
+            );
+        }
+        for empty in ["{}", "null"] {
+            assert_eq!(rules(second, empty), Ok(NodeSelector::default()));
+        }
+        assert_eq!(
+            rules(second, "{kubernetes.io/os: linux}").unwrap_err(),
+            "invalid agent.networkResourcePlugin.resourceAdvertisement.masterNIC.rules[0].nodeSelector: \
+            kubernetes.io/os is no key of a label selector; labels belong under matchLabels"
+        );
+        for mixed in ["{matchLabels: {a: b}, c: d}", "{a: [b]}", "[a]"] {
+            assert!(
+                rules(first, mixed).unwrap_err().contains("not the YAML"),
+                "{mixed}"
+            );
         }
     }
 
@@ -375,6 +387,43 @@ mod tests {
                 "IaaS provider configuration validation failed: invalid iaasNetworkProvider.tls.caFile \"{shown}\": {reason}"
             );
             assert_eq!(judged(&section), Err(text));
+        }
+    }
+
+    #[test]
+    fn mistakes_about_the_first_generation_have_known_words_too() {
+        let invalid = "IaaS provider configuration validation failed: invalid iaasNetworkProvider.";
+        let bad = |url: &str| format!("{invalid}serverUrl {url:?}: ");
+        for (section, text) in [
+            (
+                "{serverUrl: 'ftp://p'}",
+                bad("ftp://p") + "the scheme is neither http nor https",
+            ),
+            (
+                "{serverUrl: 'p:80'}",
+                bad("p:80") + "the scheme is neither http nor https",
+            ),
+            (
+                "{serverUrl: 'http://p/v1'}",
+                bad("http://p/v1") + "it has a path",
+            ),
+            (
+                "{serverUrl: 'http://p:0'}",
+                bad("http://p:0") + "the port is not in 1-65535",
+            ),
+            (
+                "{serverUrl: 'http://p', httpRequestTimeout: 0s}",
+                format!("{invalid}httpRequestTimeout \"0s\": timeout must be positive"),
+            ),
+            (
+                "{serverUrl: 'http://p', service: {name: q, namespace: n}}",
+                bad("http://p") + "iaasNetworkProvider.service.name is set too; remove one of them",
+            ),
+        ] {
+            assert_eq!(
+                judged(&format!("iaasNetworkProvider: {section}")),
+                Err(text)
+            );
         }
     }
 

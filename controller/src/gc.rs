@@ -38,12 +38,13 @@ use crate::clock::{Clock, Jitter};
 use crate::health::{Checked, Counts, Health};
 use crate::metrics::Metrics;
 use crate::objects::ObjectKey;
+use crate::objects::pool::Marks;
 use crate::objects::pool_api::PoolApi;
 use crate::tasks::{Context, Ended};
 
 use calls::Calls;
 use follow::{Pods, follow};
-use marks::Marks;
+use marks::ReleaseMarks;
 use pod_row::RawPod;
 use read::Reader;
 use trace::Traces;
@@ -132,7 +133,7 @@ struct Gc {
     pods: Pods,
     traces: Traces,
     calls: Calls,
-    marks: Marks,
+    marks: ReleaseMarks,
     workers: Semaphore,
     requests: Arc<ScanRequests>,
     scanned: Arc<Mutex<Instant>>,
@@ -167,7 +168,8 @@ impl Gc {
         let workers = usize::try_from(knobs.workers).unwrap_or(usize::MAX);
         Self {
             reader: Reader::new(context.client.clone(), settings.conf.sticky()),
-            pools: PoolApi::new(context.client.clone()),
+            pools: PoolApi::new(context.client.clone())
+                .with_marks(Marks::of(context.provider.as_deref())),
             client: context.client.clone(),
             provider: context.provider.clone(),
             clock: Arc::clone(&context.clock),
@@ -177,7 +179,7 @@ impl Gc {
             pods: Pods::default(),
             traces: Traces::new(knobs.traced_pods),
             calls: Calls::default(),
-            marks: Marks::default(),
+            marks: ReleaseMarks::default(),
             workers: Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)),
             requests: Arc::clone(&context.scans),
             scanned: Arc::new(Mutex::new(Instant::now())),

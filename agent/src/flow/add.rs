@@ -121,7 +121,8 @@ impl Agent {
     /// The master of a sub-ENI whose link the caller makes: that it cannot be made is known before
     /// the claim.
     async fn delegated_master(&self, call: &NicCall) -> Result<Option<MasterInfo>, FlowError> {
-        let Some(name) = &call.call.conf.delegated_master else {
+        let conf = &call.call.conf;
+        let Some(name) = self.sub_eni_master(conf).filter(|_| conf.eni.is_none()) else {
             return Ok(None);
         };
         let master = self.nic.check_master(name, None, None).await;

@@ -63,7 +63,17 @@ impl Claimer<'_> {
         let Some(mut status) = plan::endpoint_adopted(self.snapshot, &nic, &taken.lost) else {
             return Ok(Adopted::Again);
         };
+        let moves = self.agent.is_first_generation()
+            && self
+                .snapshot
+                .endpoint
+                .as_ref()
+                .is_some_and(|endpoint| endpoint.current.node != self.agent.settings.node);
         for other in &mut status.current.ips {
+            if moves && other.interface != nic.interface {
+                // Bound on the node it left; its own ADD asks for this one.
+                (other.vlan, other.mac) = (0, None);
+            }
             let claims = taken.others.iter();
             let claims = claims.filter(|(name, _)| *name == other.interface);
             *other = with_binding(other, claims.map(|(_, claim)| claim));

@@ -58,6 +58,10 @@ impl Agent {
             if call.call.conf.match_master_subnet {
                 snapshot.master = self.master_of(call).await;
             }
+            if self.is_first_generation() {
+                let master = self.sub_eni_master(&call.call.conf);
+                snapshot.sub_eni = master.map(|_| call.key.ifname().to_string());
+            }
             if let Some((allocation, told)) = self.attempt(call, pod, &snapshot, endpoint).await? {
                 let published = || {
                     let mut ips = allocation.ips.iter();
@@ -303,7 +307,7 @@ impl Agent {
         let conf = &call.call.conf;
         Request {
             // Of pools of a provider the kind of the NIC counts, not who was called for it.
-            plugin: match conf.sub_eni_master() {
+            plugin: match self.sub_eni_master(conf) {
                 Some(_) => Plugin::EniVlan,
                 None => call.call.plugin,
             },

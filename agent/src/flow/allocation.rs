@@ -3,9 +3,9 @@
 use std::fmt;
 
 use spiderpool_api::cni::CniCode;
-use spiderpool_iaas::error::CallError;
 use spiderpool_ipam::annotation::AnnotationError;
 use spiderpool_ipam::candidates::{Refusal, SelectError};
+use spiderpool_ipam::first_generation::NotIpv4;
 use spiderpool_ipam::plan::ResultError;
 use spiderpool_ipam::range::Family;
 
@@ -65,6 +65,9 @@ pub enum AllocationError {
     /// The Pod's routes.
     #[error(transparent)]
     Annotation(AnnotationError),
+    /// A provider of contract version 1 cannot bind what is named.
+    #[error(transparent)]
+    NotIpv4(NotIpv4),
     /// Pools were tried in vain.
     #[error("{}", join(.0))]
     Families(Vec<FamilyFailure>),
@@ -103,13 +106,11 @@ impl AllocationError {
     pub fn cni_code(&self) -> CniCode {
         match self {
             Self::Select(error) => error.code(),
-            Self::Annotation(_) => CniCode::Config,
+            Self::Annotation(_) | Self::NotIpv4(_) => CniCode::Config,
             Self::Result(_) => CniCode::Refused,
             Self::Provider { source, .. } => match &**source {
-                // Nobody said no: there was no time left.
-                BindError::Call(CallError::ParentExpired { .. }) | BindError::Ended(_) => {
-                    CniCode::TryAgain
-                }
+                BindError::Call(error) if error.is_out_of_time() => CniCode::TryAgain,
+                BindError::Ended(_) => CniCode::TryAgain,
                 _ => CniCode::Refused,
             },
             Self::Families(failures) => {

@@ -147,7 +147,7 @@ impl Claimer<'_> {
         };
         let current = self.call.key.ifname().as_str() == nic;
         let conf = &self.call.call.conf;
-        let master = conf.sub_eni_master().filter(|_| current);
+        let master = self.agent.sub_eni_master(conf).filter(|_| current);
         let name: IfName = match (&claim.pool.parent_nic, master) {
             (Some(name), _) => name.parse().map_err(|error| {
                 failed(format!(

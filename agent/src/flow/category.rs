@@ -73,7 +73,7 @@ fn of_allocation(error: &AllocationError) -> Category {
     match error {
         AllocationError::Select(error) if error.code() == CniCode::Config => Category::WrongInput,
         AllocationError::Select(_) => Category::NoAvailablePool,
-        AllocationError::Annotation(_) => Category::WrongInput,
+        AllocationError::Annotation(_) | AllocationError::NotIpv4(_) => Category::WrongInput,
         AllocationError::Families(failures) => of_families(failures),
         AllocationError::Provider { .. } => Category::Provider,
         _ => Category::Internal,

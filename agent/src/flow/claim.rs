@@ -10,6 +10,7 @@ use spiderpool_api::value::Mac;
 use spiderpool_ipam::batch::{Op, Outcome};
 use spiderpool_ipam::candidates::{Candidate, FamilyCandidates, NicCandidates};
 use spiderpool_ipam::facts::Snapshot;
+use spiderpool_ipam::first_generation;
 use spiderpool_ipam::pick::{Claimant, Path, Pick, PickError, PickKind, Rules};
 use spiderpool_ipam::plan::{self, Allocation, Claim, Undo};
 use spiderpool_ipam::pool::Pool;
@@ -61,6 +62,7 @@ impl Claimer<'_> {
         nics: &[NicCandidates],
         promises: Vec<Promise>,
     ) -> Result<Given, AllocationError> {
+        check_sub_eni(self.snapshot, nics)?;
         let begun = Instant::now();
         let mut promises = promises.into_iter();
         let mut tasks = Vec::new();
@@ -257,7 +259,8 @@ impl Claimer<'_> {
             let Some(nic) = nics.get(claim.nic) else {
                 continue;
             };
-            if plan::undo_of_claim(&claim.pool.mode) != Undo::Reverse || self.is_in_use(claim) {
+            let goes = plan::undo_of_claim(&claim.pool.mode, claim.pick.path) == Undo::Reverse;
+            if !goes || self.is_in_use(claim) {
                 continue;
             }
             let who = plan::claimant(self.snapshot, &nic.nic);
@@ -326,6 +329,15 @@ impl Claimer<'_> {
                 tracing::warn!(pool, %address, pod, error = %super::error::full(&error), "cannot roll a claim back; GC frees it");
             }
         }
+    }
+}
+
+/// Under the first generation of the provider's contract, before any claim.
+fn check_sub_eni(snapshot: &Snapshot, nics: &[NicCandidates]) -> Result<(), AllocationError> {
+    let is_it = |nic: &&NicCandidates| snapshot.sub_eni.as_ref() == Some(&nic.nic);
+    match nics.iter().find(is_it) {
+        Some(nic) => first_generation::check_families(nic).map_err(AllocationError::NotIpv4),
+        None => Ok(()),
     }
 }
 

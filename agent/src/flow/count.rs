@@ -48,9 +48,12 @@ impl Claimer<'_> {
 
     /// Pools that gave nothing to an allocation that failed.
     pub(super) fn count_failures(&self, failures: &[FamilyFailure]) {
-        for (name, error) in failures.iter().flat_map(|failure| &failure.tried) {
-            if let Some(pool) = self.snapshot.pool(name) {
-                self.agent.metrics.iaas.refused(pool, error);
+        for failure in failures {
+            let sub_eni = self.snapshot.sub_eni.as_ref() == Some(&failure.nic);
+            for (name, error) in &failure.tried {
+                if let Some(pool) = self.snapshot.pool(name) {
+                    self.agent.metrics.iaas.refused(pool, sub_eni, error);
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use spiderpool_ipam::plan::Allocation;
 use spiderpool_ipam::pool::Pool;
 use tokio::time::Instant;
 
-use super::unbind::{Owner, SubEni, is_primary, sub_enis};
+use super::unbind::{Owner, SubEni, sub_enis};
 use crate::agent::Agent;
 use crate::store::ObjectKey;
 
@@ -113,13 +113,13 @@ impl Agent {
         known: &BTreeMap<String, Arc<Pool>>,
         leftover: &Leftover,
     ) -> Result<(), String> {
-        let primary = known.get(&leftover.pool);
-        let primary = primary.is_some_and(|pool| is_primary(pool, known));
-        if let (true, Some(provider)) = (primary, &self.provider) {
-            let enis: Vec<SubEni> = sub_enis(owner.uid, known);
-            let eni = enis.iter().find(|eni| eni.address == leftover.address);
-            let Some(eni) = eni else { return Ok(()) };
-            return self.give_back(provider.as_ref(), owner, eni).await;
+        if let Some(provider) = &self.provider {
+            let mut enis = sub_enis(owner.uid, known).into_iter();
+            let is_it =
+                |eni: &SubEni| eni.pool.name == leftover.pool && eni.address == leftover.address;
+            if let Some(eni) = enis.find(is_it) {
+                return self.give_back(provider.as_ref(), owner, &eni).await;
+            }
         }
         let Leftover { pool, nic, address } = leftover;
         self.free_of(owner, nic, pool, *address).await

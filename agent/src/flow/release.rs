@@ -1,5 +1,5 @@
-//! Release: a Pod's records leave the pools, guarded by its UID. Sub-ENIs of prewarm pools go back to
-//! the provider first, where there is one.
+//! Release: a Pod's records leave the pools, guarded by its UID. Sub-ENIs that go with their Pod go back
+//! to the provider first, where there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -143,9 +143,12 @@ impl Agent {
                 continue;
             }
             let halves = enis.iter().filter_map(|eni| eni.half.as_ref());
+            let halves = halves.map(|(pool, address)| (pool, *address));
+            let own = enis.iter().map(|eni| (&eni.pool.name, eni.address));
             let kept: Vec<IpAddr> = halves
-                .filter(|(pool, _)| pool == name)
-                .map(|(_, address)| *address)
+                .chain(own)
+                .filter(|(pool, _)| *pool == name)
+                .map(|(_, address)| address)
                 .collect();
             let own = |pool: &Arc<Pool>| {
                 let own = pool.records_of(uid).into_iter().map(|(address, _)| address);

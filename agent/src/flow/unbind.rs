@@ -1,5 +1,6 @@
-//! Sub-ENIs of prewarm pools go back: mark, tell the provider, free (spec iaas section 8). Only a
-//! provider that has agreed makes an address free for the next Pod.
+//! Sub-ENIs of prewarm pools, and all that a provider of contract version 1 has bound, go back: mark,
+//! tell the provider, free (spec iaas section 8). Only a provider that has agreed makes an address free
+//! for the next Pod.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use super::error::full;
 use crate::agent::Agent;
+use crate::attachment::Attachment;
 use crate::failpoint::del_step;
 use crate::store::ObjectKey;
 use crate::writer::{Committed, WriteError};
@@ -30,16 +32,18 @@ pub(super) struct Owner<'a> {
     pub(super) deadline: Instant,
 }
 
-/// A prewarmed sub-ENI that a Pod holds.
+/// A sub-ENI that a Pod holds and that goes back with it.
 #[derive(Debug, Clone)]
 pub(super) struct SubEni {
     pub(super) pool: Arc<Pool>,
     pub(super) address: IpAddr,
     /// The other address of a pair, with its pool.
     pub(super) half: Option<(String, IpAddr)>,
+    /// Node that a provider of contract version 1 was told.
+    node: Option<String>,
 }
 
-/// The prewarmed sub-ENIs of this UID in these pools.
+/// The sub-ENIs of this UID in these pools that go back with it.
 pub(super) fn sub_enis(uid: &str, pools: &BTreeMap<String, Arc<Pool>>) -> Vec<SubEni> {
     let half = |pool: &Pool, nic: &Option<String>| {
         let sibling = pools.get(pool.pair.as_ref()?)?;
@@ -48,13 +52,18 @@ pub(super) fn sub_enis(uid: &str, pools: &BTreeMap<String, Arc<Pool>>) -> Vec<Su
         Some((sibling.name.clone(), address))
     };
     let mut found = Vec::new();
-    for pool in pools.values().filter(|pool| is_primary(pool, pools)) {
+    for pool in pools.values() {
+        let prewarmed = is_primary(pool, pools);
         for (address, record) in pool.records_of(uid) {
-            found.push(SubEni {
-                pool: Arc::clone(pool),
-                address,
-                half: half(pool, &record.nic),
-            });
+            if prewarmed || record.node.is_some() {
+                let half = half(pool, &record.nic).filter(|_| prewarmed);
+                found.push(SubEni {
+                    pool: Arc::clone(pool),
+                    address,
+                    half,
+                    node: record.node.clone(),
+                });
+            }
         }
     }
     found
@@ -92,7 +101,7 @@ impl Agent {
             // Nothing to tell: it was given back, and may be another Pod's by now.
             Mark::Gone => return Ok(self.free_halves(owner, eni).await),
         }
-        let request = request(owner, eni);
+        let request = request(owner, eni, self.parent_told(owner.uid, eni).await);
         let (pod, uid, ip) = (owner.pod, owner.uid, request.ip_address);
         let pool = &eni.pool.name;
         self.memory.calls(pool, eni.address);
@@ -110,6 +119,20 @@ impl Agent {
                 Ok(false)
             }
         }
+    }
+
+    /// MAC of the parent NIC: a prewarm pool publishes it; else a link that is still known has one.
+    async fn parent_told(&self, uid: &str, eni: &SubEni) -> Option<Mac> {
+        if eni.pool.parent_mac.is_some() {
+            return eni.pool.parent_mac;
+        }
+        let has = |file: &Attachment| {
+            let mut ips = file.ips.iter();
+            file.pod_uid == uid && ips.any(|ip| ip.address.addr() == eni.address)
+        };
+        let master = self.attachments.select(has).into_iter().next()?.master?;
+        let master = self.nic.check_master(&master, None, None).await;
+        master.ok().map(|master| master.mac)
     }
 
     async fn mark(&self, owner: Owner<'_>, eni: &SubEni) -> Result<Mark, WriteError> {
@@ -196,13 +219,13 @@ enum Mark {
     Gone,
 }
 
-fn request(owner: Owner<'_>, eni: &SubEni) -> ReleaseRequest {
-    let node = match &eni.pool.mode {
-        Mode::Prewarm { node } => node.as_str(),
-        Mode::Plain | Mode::Global => "",
+fn request(owner: Owner<'_>, eni: &SubEni, parent: Option<Mac>) -> ReleaseRequest {
+    let node = match (&eni.node, &eni.pool.mode) {
+        (Some(node), _) | (None, Mode::Prewarm { node }) => node.as_str(),
+        (None, Mode::Plain | Mode::Global) => "",
     };
     let net = eni.pool.with_prefix(eni.address);
-    release_of(owner, node, eni.pool.parent_mac, net, eni.pool.name.clone())
+    release_of(owner, node, parent, net, eni.pool.name.clone())
 }
 
 fn release_of(

@@ -79,7 +79,7 @@ impl IaasMetrics {
 
     /// An address of this pool was given out.
     pub(crate) fn allocated(&self, pool: &Pool, path: Path, took: Duration) {
-        if let Some(mode) = mode(pool) {
+        if let Some(mode) = mode(pool, path.is_cold()) {
             let labels = vec![
                 ("mode", mode),
                 ("path", path.label().to_owned()),
@@ -91,19 +91,20 @@ impl IaasMetrics {
     }
 
     /// The allocation failed after this pool had given nothing.
-    pub(crate) fn refused(&self, pool: &Pool, error: &WriteError) {
+    pub(crate) fn refused(&self, pool: &Pool, sub_eni: bool, error: &WriteError) {
         let reason = match error {
             WriteError::Pick(error) if error.is_used_out() => "no_ready_ip",
             WriteError::Pick(PickError::NotReady(_)) => "metadata_not_ready",
             WriteError::Conflicts(_) => "pair_conflict",
             _ => "internal",
         };
-        self.failed(pool, reason);
+        self.failed(mode(pool, sub_eni), pool, reason);
     }
 
     /// The provider did not bind an address of this pool.
     pub(crate) fn unbound(&self, pool: &Pool, error: &BindError) {
         self.failed(
+            mode(pool, true),
             pool,
             match error {
                 BindError::Call(error) => error.allocation_reason(),
@@ -117,11 +118,11 @@ impl IaasMetrics {
 
     /// The pool was not tried: its addresses need another kind of NIC.
     pub(crate) fn wrong_nic(&self, pool: &Pool) {
-        self.failed(pool, "internal");
+        self.failed(mode(pool, false), pool, "internal");
     }
 
-    fn failed(&self, pool: &Pool, reason: &str) {
-        if let Some(mode) = mode(pool) {
+    fn failed(&self, mode: Option<String>, pool: &Pool, reason: &str) {
+        if let Some(mode) = mode {
             let labels = vec![
                 ("mode", mode),
                 ("reason", reason.to_owned()),
@@ -161,9 +162,11 @@ impl IaasMetrics {
     }
 }
 
-/// Label `mode`; `None` for pools without a provider.
-fn mode(pool: &Pool) -> Option<String> {
+/// Label `mode`; `None` for pools without a provider. Under the first generation of the contract a
+/// pool has no mode, and its addresses are bound where they are needed.
+fn mode(pool: &Pool, sub_eni: bool) -> Option<String> {
     match pool.mode {
+        Mode::Plain if sub_eni => Some("global".to_owned()),
         Mode::Plain => None,
         Mode::Prewarm { .. } => Some("node".to_owned()),
         Mode::Global => Some("global".to_owned()),

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use spiderpool_api::provider::{AllocateRequest, ReleaseRequest};
 use spiderpool_iaas::check::Bound;
 use spiderpool_iaas::error::{CallError, Op};
-use spiderpool_iaas::provider::Provider;
+use spiderpool_iaas::provider::{Generation, Provider};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -37,6 +37,10 @@ impl MeteredProvider {
 }
 
 impl Provider for MeteredProvider {
+    fn generation(&self) -> Generation {
+        self.inner.generation()
+    }
+
     fn allocate<'a>(
         &'a self,
         request: &'a AllocateRequest,

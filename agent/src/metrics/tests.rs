@@ -121,7 +121,7 @@ fn busy() -> Metrics {
         reason: Some("bad_json"),
         text: String::new(),
     }));
-    iaas.refused(&pool, &not_ready);
+    iaas.refused(&pool, false, &not_ready);
     iaas.tried(&not_ready);
     let op = Op::Release;
     let error = CallError::ParentExpired { op, sent: true };

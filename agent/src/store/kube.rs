@@ -27,7 +27,7 @@ use spiderpool_controller::objects::error::store_error;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::{
-    Caches, Freshness, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
+    Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
     StandalonePod, Store, StoreError, StoreResult,
 };
 use cache::Cache;

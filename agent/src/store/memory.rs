@@ -14,7 +14,7 @@ use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, Switches};
 
 use super::{
-    Caches, Freshness, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
+    Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
     StandalonePod, Store, StoreError, StoreResult,
 };
 
@@ -94,9 +94,14 @@ impl MemoryStore {
     pub fn set_pool(&self, mut raw: Value) -> Result<(), StoreError> {
         let mut state = self.state();
         state.stamp_pool(&mut raw);
-        let pool = PoolObject::from_raw(raw)?;
+        let pool = state.typed(raw)?;
         state.pools.insert(pool.name().to_owned(), Arc::new(pool));
         Ok(())
+    }
+
+    /// Takes the marks of pools that come from now on as `marks` says.
+    pub fn set_marks(&self, marks: Marks) {
+        self.state().marks = Some(marks);
     }
 
     /// Takes a pool away.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spiderpool_ipam::batch::{self, Op, Outcome};
-use spiderpool_ipam::pick::Rules;
+use spiderpool_ipam::pick::{Path, Rules};
 use spiderpool_ipam::pool::{Mode, Pool};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -125,7 +125,9 @@ impl Writer {
         for (member, outcome) in members.iter_mut().zip(outcomes) {
             // Without calm it is dropped: nobody shall wait for it.
             let promise = member.promise.take();
-            if let Some(promise) = promise.filter(|_| calm && pool.mode == Mode::Plain) {
+            // A sub-ENI waits for its provider.
+            let sure = matches!(outcome, Outcome::Claimed(pick) if pick.path == Path::Plain);
+            if let Some(promise) = promise.filter(|_| calm && sure && pool.mode == Mode::Plain) {
                 let (outcome, pool) = (outcome.clone(), Arc::clone(pool));
                 drop(promise.send(Committed { outcome, pool }));
             }

@@ -34,6 +34,7 @@ fn claim(uid: &str) -> Change {
             nic: "eth0".into(),
             node: "n1".into(),
             elsewhere: vec![],
+            sub_eni: false,
         },
         pin: None,
     })

@@ -15,6 +15,7 @@ mod concurrency;
 mod del;
 mod events;
 mod fake_nic;
+mod generation_1;
 mod http;
 mod identities;
 mod machines;

@@ -8,7 +8,7 @@ use spiderpool_api::trace_v1::{HeldAttachment, TraceReport};
 
 use crate::world::{Request, World, pod_object};
 
-async fn ask(world: &World, route: &str) -> Value {
+pub(crate) async fn ask(world: &World, route: &str) -> Value {
     let stop = tokio_util::sync::CancellationToken::new();
     let socket = api::socket::Socket::bind(world.paths.socket_path()).unwrap();
     let served = tokio::spawn(api::serve(Arc::clone(&world.agent), socket, stop.clone()));

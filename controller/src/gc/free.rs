@@ -349,7 +349,10 @@ fn request(pool: &Pool, garbage: &Garbage) -> ReleaseRequest {
         Mode::Prewarm { node } => node.as_str(),
         Mode::Plain | Mode::Global => "",
     };
-    let node = garbage.node.as_deref().unwrap_or(of_pool);
+    // Under contract version 1 the record knows for which node the provider was asked.
+    let record = pool.records.get(garbage.address);
+    let asked = record.and_then(|record| record.node.as_deref());
+    let node = asked.or(garbage.node.as_deref()).unwrap_or(of_pool);
     ReleaseRequest {
         pod_name: garbage.key.name.clone(),
         pod_namespace: garbage.key.namespace.clone(),

@@ -19,9 +19,9 @@ type Key = (String, IpAddr, String, String);
 
 /// Markers of others, since they were seen first.
 #[derive(Debug, Default)]
-pub(super) struct Marks(FirstSeen<Key>);
+pub(super) struct ReleaseMarks(FirstSeen<Key>);
 
-impl Marks {
+impl ReleaseMarks {
     pub(super) fn forget_old(&self) {
         self.0.forget_older(REMEMBERED);
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_marker_has_its_time_by_both_clocks() {
-        let marks = Marks::default();
+        let marks = ReleaseMarks::default();
         let mark = Releasing {
             by: "agent/n1/7".into(),
             at: "2027-01-05T10:00:00Z".into(),

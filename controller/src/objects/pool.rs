@@ -7,9 +7,31 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use spiderpool_api::allocation::Records;
 use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_iaas::provider::{Generation, Provider};
 use spiderpool_ipam::pool::{Pool, PoolError, PoolMeta};
 
 use super::StoreError;
+
+/// Whether a provider's marks on pools mean anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marks {
+    /// They do.
+    Count,
+    /// Every pool is a plain one: under the first generation of the provider contract the NIC's
+    /// configuration decides (`spiderpool_ipam::first_generation`).
+    Ignored,
+}
+
+impl Marks {
+    /// To a process with this provider.
+    #[must_use]
+    pub fn of(provider: Option<&dyn Provider>) -> Self {
+        match provider.map(Provider::generation) {
+            Some(Generation::First) => Self::Ignored,
+            Some(Generation::Second) | None => Self::Count,
+        }
+    }
+}
 
 /// Where the text of the records is.
 const RECORDS: &str = "/status/allocatedIPs";
@@ -79,6 +101,18 @@ impl PoolObject {
             typed,
             decoded: decoded.map_err(Arc::new),
         })
+    }
+
+    /// With the marks taken as `marks` says.
+    #[must_use]
+    pub fn with_marks(self, marks: Marks) -> Self {
+        let decoded = match (marks, self.decoded) {
+            (Marks::Ignored, Ok(pool)) if pool.is_iaas() || pool.parent_nic.is_some() => {
+                Ok(Arc::new(Arc::unwrap_or_clone(pool).unmarked()))
+            }
+            (_, decoded) => decoded,
+        };
+        Self { decoded, ..self }
     }
 
     /// The object as read. Blocks for as long as it takes to write its records.

@@ -13,7 +13,7 @@ use spiderpool_api::names;
 
 use super::StoreError;
 use super::error::store_error;
-use super::pool::PoolObject;
+use super::pool::{Marks, PoolObject};
 
 /// Objects in one page of a list. A full pool has half a megabyte.
 const PAGE: u32 = 20;
@@ -23,13 +23,25 @@ type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 /// The pools of an API server.
 pub struct PoolApi {
     client: Client,
+    marks: Marks,
 }
 
 impl PoolApi {
     /// Through `client`.
     #[must_use]
     pub const fn new(client: Client) -> Self {
-        Self { client }
+        let marks = Marks::Count;
+        Self { client, marks }
+    }
+
+    /// The same, with the marks of pools taken as `marks` says.
+    #[must_use]
+    pub fn with_marks(self, marks: Marks) -> Self {
+        Self { marks, ..self }
+    }
+
+    fn typed(&self, raw: Value) -> Result<PoolObject, StoreError> {
+        Ok(PoolObject::from_raw(raw)?.with_marks(self.marks))
     }
 
     /// One pool.
@@ -39,7 +51,7 @@ impl PoolApi {
     pub async fn get(&self, name: &str) -> Result<Arc<PoolObject>, StoreError> {
         let request = requests().get(name, &GetParams::default());
         let raw = self.exchange(request, "read", &shown(name)).await?;
-        Ok(Arc::new(PoolObject::from_raw(raw)?))
+        Ok(Arc::new(self.typed(raw)?))
     }
 
     /// Hands out all pools, page by page. One that cannot be understood is left out with a warning:
@@ -54,7 +66,7 @@ impl PoolApi {
             let mut page = self.exchange(request, "list", "all SpiderIPPools").await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 for item in items {
-                    match PoolObject::from_raw(complete(item)) {
+                    match self.typed(complete(item)) {
                         Ok(object) => each(object),
                         Err(error) => tracing::warn!(error = %error, "the pool is left out"),
                     }
@@ -83,7 +95,8 @@ impl PoolApi {
         let request =
             requests().replace_subresource("status", read.name(), &PostParams::default(), body);
         let answer = self.exchange(request, verb, &what).await?;
-        Ok(Arc::new(PoolObject::from_answer(answer, &sent, records)?))
+        let written = PoolObject::from_answer(answer, &sent, records)?;
+        Ok(Arc::new(written.with_marks(self.marks)))
     }
 
     /// Merge patch of `status.parentNic`.
@@ -99,7 +112,7 @@ impl PoolApi {
         let request = requests().patch_subresource("status", pool, &PatchParams::default(), &patch);
         let (verb, what) = ("write status.parentNic of", shown(pool));
         let answer = self.exchange(request, verb, &what).await?;
-        Ok(Arc::new(PoolObject::from_raw(answer)?))
+        Ok(Arc::new(self.typed(answer)?))
     }
 
     async fn exchange(&self, built: Built, verb: &str, what: &str) -> Result<Value, StoreError> {

@@ -66,8 +66,9 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     let reconciler = Arc::new(Reconciler {
         events: Events::new(client.clone(), &env.pod_name),
         resync: env.multus_config.resync,
-        // A process under the first generation of the provider's contract does not start.
-        options: Options::default(),
+        options: Options {
+            first_generation: context.settings.conf.is_generation_1(),
+        },
         client: client.clone(),
     });
     let config = watcher::Config::default().timeout(WATCH_SECONDS);

@@ -1,8 +1,11 @@
 //! Pools with a provider: who is told, in which order, and under which mark.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spiderpool_api::allocation::Record;
+use spiderpool_iaas::fake::FakeProvider;
 
 use super::rig::{NODE, Rig, uid};
 
@@ -86,4 +89,43 @@ async fn plain_and_global_pools_need_no_provider() {
     rig.scan().await;
     assert_eq!(rig.recorded("global").await, [""; 0]);
     assert!(rig.provider.released().is_empty());
+}
+
+/// Contract version 1: the record says that the provider was asked, and for which node; marks of pools
+/// say nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_first_generation_bound_goes_by_its_record() {
+    let mut rig = Rig::new(|_| {});
+    rig.provider = Arc::new(FakeProvider::first_generation());
+    rig.context.provider = Some(Arc::clone(&rig.provider) as _);
+    let records = [
+        ("10.7.0.10", "ns/gone", "u-1"),
+        ("10.7.0.11", "ns/gone", "u-1"),
+    ];
+    rig.pool("v4", prewarm(None), &records).await;
+    let mut held = rig.records("v4").await;
+    let address = "10.7.0.10".parse().unwrap();
+    let record = held.get(address).unwrap().clone();
+    let node = Some("n7".to_owned());
+    held.insert(address, Record { node, ..record });
+    let status = json!({"allocatedIPs": held.encode()});
+    rig.patch_status("SpiderIPPool", "v4", status).await;
+    rig.provider.fail_release(503);
+    rig.start();
+    rig.until("the first call", async || {
+        rig.provider.released().len() == 1
+    })
+    .await;
+    rig.until("the other record goes", async || {
+        rig.recorded("v4").await == ["10.7.0.10"]
+    })
+    .await;
+    rig.scan().await;
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+    let calls = rig.provider.released();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert_eq!(
+        (calls[1].node_name.as_str(), calls[1].ip_address.to_string()),
+        ("n7", "10.7.0.10".to_owned())
+    );
 }

@@ -21,6 +21,10 @@ pub struct Record {
     /// Interface name in the Pod; absent in records of other writers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<String>,
+    /// Node for which a provider of contract version 1 was asked to bind the address; it has to be
+    /// told of the release. Absent in all other records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Set while somebody tells the provider to release the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releasing: Option<Releasing>,
@@ -209,6 +213,7 @@ mod tests {
             pod: "a/b".into(),
             pod_uid: format!("u-{uid}"),
             nic: None,
+            node: None,
             releasing: None,
             extra: Map::new(),
         };

@@ -103,6 +103,9 @@ pub struct NetConf {
     /// Parent NIC of a sub-ENI whose link somebody else makes: the IPAM plugin was called by
     /// another implementation of `eni-vlan`.
     pub delegated_master: Option<IfName>,
+    /// The same for a `vlan` plugin without `vlanId`: such a NIC is a sub-ENI under contract version 1
+    /// of the provider, and under that alone (spec dataplane 4.1).
+    pub vlan_master: Option<IfName>,
     /// `dns`, passed through.
     pub dns: Value,
     /// `prevResult`.
@@ -187,6 +190,7 @@ impl NetConf {
             match_master_subnet: ipam.flag("match_master_subnet")?,
             eni,
             delegated_master,
+            vlan_master: vlan_master(&top)?,
             dns: top
                 .get("dns")
                 .cloned()
@@ -280,6 +284,13 @@ fn master(top: &Fields<'_>) -> Result<IfName, ConfError> {
             .parse()
             .map_err(|error: ValueError| top.value("master", &error.to_string())),
     }
+}
+
+fn vlan_master(top: &Fields<'_>) -> Result<Option<IfName>, ConfError> {
+    if top.text("type")? != Some("vlan") || top.get("vlanId").is_some() {
+        return Ok(None);
+    }
+    Ok(top.text("master")?.and_then(|name| name.parse().ok()))
 }
 
 fn prev_result(top: &Fields<'_>) -> Result<Option<CniResult>, ConfError> {
@@ -398,6 +409,12 @@ mod tests {
         assert_eq!(delegated.sub_eni_master().unwrap().as_str(), "eth1");
         assert_eq!(delegated.eni, None);
         assert_eq!(conf("macvlan", "eth1").unwrap().sub_eni_master(), None);
+        let vlan = conf("vlan", "eth1").unwrap();
+        assert_eq!(vlan.sub_eni_master(), None);
+        assert_eq!(vlan.vlan_master.unwrap().as_str(), "eth1");
+        let fixed = json!({"cniVersion": "1.0.0", "type": "vlan", "master": "eth1", "vlanId": 0, "ipam": {"type": "spiderpool"}});
+        let fixed = NetConf::parse(Plugin::Spiderpool, &fixed).unwrap();
+        assert_eq!(fixed.vlan_master, None);
         assert_eq!(conf("eni-vlan", "").unwrap_err().code(), CniCode::Config);
         let own = eni(json!({})).unwrap();
         assert_eq!(own.sub_eni_master().unwrap().as_str(), "eth1");

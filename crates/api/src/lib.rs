@@ -30,3 +30,4 @@ pub mod selector;
 pub mod subnet;
 pub mod trace_v1;
 pub mod value;
+pub mod workload_v1;

@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// What a provider may take at worst, 30 s in its queue and 16 s in the cloud: under the first
+/// generation of the contract it is not called with less left, as its work would outlive the call.
+pub const WORST_CASE: Duration = Duration::from_secs(48);
+
+/// What is left of the calling operation, if that is too little for a provider of the first
+/// generation.
+#[must_use]
+pub fn shortfall(now: Instant, parent: Option<Instant>) -> Option<Duration> {
+    let left = parent?.saturating_duration_since(now);
+    (left < WORST_CASE).then_some(left)
+}
+
 /// The moment a call has to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
@@ -72,6 +84,16 @@ mod tests {
         }
         assert_eq!(Budget::new(now, timeout, Some(now)), None);
         assert_eq!(Budget::new(now + MS, timeout, Some(now)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_generation_needs_48_seconds() {
+        let now = Instant::now();
+        let parent = |ms: u32| Some(now + MS * ms);
+        assert_eq!(shortfall(now, None), None);
+        assert_eq!(shortfall(now, parent(48_000)), None);
+        assert_eq!(shortfall(now, parent(47_999)), Some(MS * 47_999));
+        assert_eq!(shortfall(now + MS * 2, parent(1)), Some(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]

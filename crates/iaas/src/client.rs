@@ -15,6 +15,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::StatusCode;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use spiderpool_api::provider::{
     ALLOCATE_PATH, AllocateRequest, AllocateResponse, RELEASE_PATH, ReleaseRequest,
 };
@@ -25,10 +26,11 @@ use tracing::warn;
 pub use self::endpoint::{ClientError, Endpoint};
 
 use self::connection::{Body, Reply};
-use crate::budget::Budget;
+use crate::budget::{Budget, shortfall};
 use crate::check::{self, Bound};
 use crate::error::{BodyError, CallError, Op, TransportError};
-use crate::provider::Provider;
+use crate::provider::{Generation, Provider};
+use crate::wire_v1::{AllocateRequestV1, AllocateResponseV1, NotInVersion1, ReleaseRequestV1};
 
 /// Calls in flight at a time, per process.
 pub const MAX_IN_FLIGHT: usize = 16;
@@ -40,6 +42,7 @@ pub const MAX_ERROR_LEN: usize = 1 << 10;
 /// The client. Clones share the limit of calls in flight.
 #[derive(Debug, Clone)]
 pub struct Client {
+    generation: Generation,
     endpoint: Arc<Endpoint>,
     timeout: Duration,
     in_flight: Arc<Semaphore>,
@@ -57,10 +60,17 @@ impl Client {
             warn!(provider = %endpoint, "no CA file: the provider's certificate is not verified");
         }
         Ok(Self {
+            generation: Generation::Second,
             endpoint: Arc::new(endpoint),
             timeout,
             in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         })
+    }
+
+    /// The same for a provider that speaks this contract.
+    #[must_use]
+    pub fn of_generation(self, generation: Generation) -> Self {
+        Self { generation, ..self }
     }
 
     /// Sends one request and takes the answer, whatever its status, within the budget.
@@ -72,16 +82,15 @@ impl Client {
         parent: Option<Instant>,
     ) -> Result<Reply, CallError> {
         let failed = |source| CallError::Transport { op, source };
-        let body = serde_json::to_vec(body).map_err(|error| {
-            failed(TransportError::Request {
-                provider: self.endpoint.to_string(),
-                reason: error.to_string(),
-            })
-        })?;
+        let body = serde_json::to_vec(body).map_err(|error| self.unwritable(op, &error))?;
         let expired = |sent| CallError::ParentExpired { op, sent };
         let _permit = self.permit(parent).await.ok_or(expired(false))?;
         // The configured timeout is the provider's; waiting for a free place costs the parent.
-        let budget = Budget::new(Instant::now(), self.timeout, parent).ok_or(expired(false))?;
+        let now = Instant::now();
+        let budget = Budget::new(now, self.timeout, parent).ok_or(expired(false))?;
+        if let (Generation::First, Some(remaining)) = (self.generation, shortfall(now, parent)) {
+            return Err(CallError::Insufficient { remaining });
+        }
         let mut sent = false;
         let exchange = connection::exchange(&self.endpoint, path, body, budget, &mut sent);
         match timeout_at(budget.at, exchange).await {
@@ -104,20 +113,32 @@ impl Client {
         }
     }
 
+    fn unwritable(&self, op: Op, error: &dyn std::error::Error) -> CallError {
+        let source = TransportError::Request {
+            provider: self.endpoint.to_string(),
+            reason: error.to_string(),
+        };
+        CallError::Transport { op, source }
+    }
+
     async fn allocate_now(
         &self,
         request: &AllocateRequest,
         parent: Option<Instant>,
     ) -> Result<Vec<Bound>, CallError> {
         let op = Op::Allocate;
-        let reply = self.call(op, ALLOCATE_PATH, request, parent).await?;
-        let unreadable = |source| CallError::Unreadable { op, source };
-        let body = match accepted(op, reply)? {
-            Body::Whole(body) => body,
-            Body::Cut(_) => return Err(unreadable(BodyError::TooLong(MAX_BODY_LEN))),
+        let response: AllocateResponse = match self.generation {
+            Generation::Second => {
+                let reply = self.call(op, ALLOCATE_PATH, request, parent).await?;
+                read(op, reply)?
+            }
+            Generation::First => {
+                let first = AllocateRequestV1::try_from(request);
+                let first = first.map_err(|error: NotInVersion1| self.unwritable(op, &error))?;
+                let reply = self.call(op, ALLOCATE_PATH, &first, parent).await?;
+                read::<AllocateResponseV1>(op, reply)?.into()
+            }
         };
-        let response: AllocateResponse =
-            serde_json::from_slice(&body).map_err(|error| unreadable(error.into()))?;
         let bound = check::accept(request, &response)?;
         for odd in check::oddities(request, &response) {
             warn!(provider = %self.endpoint, odd, "the provider's answer differs from the request");
@@ -131,8 +152,26 @@ impl Client {
         parent: Option<Instant>,
     ) -> Result<(), CallError> {
         let op = Op::Release;
-        let reply = self.call(op, RELEASE_PATH, request, parent).await?;
+        let reply = match self.generation {
+            Generation::Second => self.call(op, RELEASE_PATH, request, parent).await?,
+            Generation::First => {
+                let first = ReleaseRequestV1::try_from(request);
+                let first = first.map_err(|error: NotInVersion1| self.unwritable(op, &error))?;
+                self.call(op, RELEASE_PATH, &first, parent).await?
+            }
+        };
         accepted(op, reply).map(|_body| ())
+    }
+}
+
+/// The JSON of a 2xx answer.
+fn read<T: DeserializeOwned>(op: Op, reply: Reply) -> Result<T, CallError> {
+    let unreadable = |source| CallError::Unreadable { op, source };
+    match accepted(op, reply)? {
+        Body::Whole(body) => {
+            serde_json::from_slice(&body).map_err(|error| unreadable(error.into()))
+        }
+        Body::Cut(_) => Err(unreadable(BodyError::TooLong(MAX_BODY_LEN))),
     }
 }
 
@@ -161,6 +200,10 @@ fn shown(status: StatusCode, body: Body) -> String {
 }
 
 impl Provider for Client {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
     fn allocate<'a>(
         &'a self,
         request: &'a AllocateRequest,

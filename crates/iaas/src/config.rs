@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::ca::{self, CaError};
 use crate::duration::{DurationError, GoDuration};
+use crate::provider::Generation;
 
 /// Longest time a container runtime waits for one sandbox operation.
 const STATIC_LIMIT: GoDuration = GoDuration::from_secs(120);
@@ -21,6 +22,8 @@ const DEFAULT_PORT: i64 = 8443;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Section {
+    /// `false` switches it off whatever else is written; `true` wants to know where it is.
+    pub enabled: Option<bool>,
     /// The provider's Service.
     pub service: ServiceSection,
     /// How its certificate is verified.
@@ -29,7 +32,7 @@ pub struct Section {
     pub http_request_timeout: String,
     /// Host NICs that are not reported on the Node object.
     pub exclude_report_nics: Vec<String>,
-    /// URL of a provider of contract version 1.
+    /// URL of a provider of contract version 1, which is used without a Service.
     pub server_url: String,
     /// Where a provider of contract version 2 is, for nodes without cluster DNS: overrides the
     /// Service's address and switches the provider on without a Service.
@@ -69,6 +72,8 @@ pub struct TlsSection {
 /// Settings that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderConfig {
+    /// Which contract it speaks.
+    pub generation: Generation,
     /// Service name.
     pub name: String,
     /// Service namespace.
@@ -154,15 +159,24 @@ pub enum ConfigError {
         "invalid iaasNetworkProvider.serverUrl {0:?}: iaasNetworkProvider.service.name is set too; remove one of them"
     )]
     TwoGenerations(String),
-    /// Only contract version 1 is configured, which this client does not speak.
+    /// It is wanted, and nobody says where it is.
     #[error(
-        "invalid iaasNetworkProvider.serverUrl {0:?}: contract version 1 is not supported; set iaasNetworkProvider.service instead"
+        "invalid iaasNetworkProvider.enabled true: neither iaasNetworkProvider.service.name nor iaasNetworkProvider.serverUrl is set"
     )]
-    FirstGeneration(String),
+    Nowhere,
+    /// Not where a provider can be.
+    #[error("invalid iaasNetworkProvider.serverUrl {value:?}: {reason}")]
+    ServerUrl {
+        /// As written.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Section {
-    /// Judges the settings; `None` when no provider is configured. `read` reads the CA file.
+    /// Judges the settings; `None` when no provider is configured. `read` reads the CA file. URLs are
+    /// judged by who makes a client of them.
     ///
     /// # Errors
     /// [`ConfigError`] for the first setting that can't be used.
@@ -176,12 +190,14 @@ impl Section {
             port,
         } = &self.service;
         let explicit_url = (!self.url.is_empty()).then(|| self.url.clone());
-        let off = name.is_empty() && explicit_url.is_none();
-        match (off, self.server_url.is_empty()) {
-            (true, true) => return Ok(None),
-            (false, false) => return Err(ConfigError::TwoGenerations(self.server_url.clone())),
-            (true, false) => return Err(ConfigError::FirstGeneration(self.server_url.clone())),
-            (false, true) => {}
+        match self.generation() {
+            None if self.enabled == Some(true) => return Err(ConfigError::Nowhere),
+            None => return Ok(None),
+            Some(Generation::First) if self.has_service() => {
+                return Err(ConfigError::TwoGenerations(self.server_url.clone()));
+            }
+            Some(Generation::First) => return self.first_generation(read).map(Some),
+            Some(Generation::Second) => {}
         }
         let timeout = timeout(&self.http_request_timeout)?;
         for (key, value) in [("name", name), ("namespace", namespace)] {
@@ -193,6 +209,7 @@ impl Section {
         }
         let port = u16::try_from(*port).ok().filter(|port| *port > 0);
         Ok(Some(ProviderConfig {
+            generation: Generation::Second,
             name: name.clone(),
             namespace: namespace.clone(),
             port: port.ok_or(ConfigError::Port(self.service.port))?,
@@ -201,6 +218,38 @@ impl Section {
             exclude_report_nics: self.exclude_report_nics.clone(),
             explicit_url,
         }))
+    }
+
+    /// Which contract the provider speaks; `None`: there is none.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        match (self.server_url.is_empty(), self.has_service()) {
+            _ if self.enabled == Some(false) => None,
+            (true, false) => None,
+            (true, true) => Some(Generation::Second),
+            (false, _) => Some(Generation::First),
+        }
+    }
+
+    const fn has_service(&self) -> bool {
+        !self.service.name.is_empty() || !self.url.is_empty()
+    }
+
+    /// Nothing but `serverUrl` says where it is.
+    fn first_generation(
+        &self,
+        read: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<ProviderConfig, ConfigError> {
+        Ok(ProviderConfig {
+            generation: Generation::First,
+            name: String::new(),
+            namespace: String::new(),
+            port: 0,
+            timeout: timeout(&self.http_request_timeout)?,
+            ca_file: ca_file(&self.tls.ca_file, read)?,
+            exclude_report_nics: self.exclude_report_nics.clone(),
+            explicit_url: Some(self.server_url.clone()),
+        })
     }
 }
 
@@ -343,9 +392,22 @@ mod tests {
         ] {
             assert_eq!(judged(&yaml), Err(text), "{yaml}");
         }
-        for yaml in ["{serverUrl: 'http://p'}", "{serverUrl: 'http://p', service: {name: p}}"] {
-            let text = judged(yaml).unwrap_err();
-            assert!(text.starts_with(r#"invalid iaasNetworkProvider.serverUrl "http://p": "#), "{text}");
+        let both = r#"invalid iaasNetworkProvider.serverUrl "http://p": iaasNetworkProvider.service.name is set too; remove one of them"#;
+        for yaml in ["{serverUrl: 'http://p', service: {name: p}}", "{serverUrl: 'http://p', url: 'http://q'}"] {
+            assert_eq!(judged(yaml), Err(both.to_owned()), "{yaml}");
         }
+    }
+
+    #[test]
+    fn a_server_url_alone_is_a_provider_of_the_first_generation() {
+        let yaml = "{serverUrl: 'http://p:80', httpRequestTimeout: 20s, service: {port: 0}}";
+        let config = judged(yaml).unwrap().unwrap();
+        assert_eq!(config.generation, Generation::First);
+        assert_eq!(config.url(), "http://p:80");
+        assert_eq!(config.timeout, Duration::from_secs(20));
+        let yaml = "{serverUrl: 'http://p', httpRequestTimeout: 100s}";
+        assert!(judged(yaml).unwrap_err().ends_with("timeout 1m40s"));
+        let second = judged("{service: {name: p, namespace: n}}").unwrap();
+        assert_eq!(second.unwrap().generation, Generation::Second);
     }
 }

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::budget::WORST_CASE;
 use crate::ca::CaError;
 use crate::check::ResponseError;
 use crate::duration::GoDuration;
@@ -64,6 +66,17 @@ pub enum CallError {
         /// Whether the request had left by then.
         sent: bool,
     },
+    /// Too little of the calling operation's time is left for a provider of the first generation; it
+    /// was not called.
+    #[error(
+        "parent budget insufficient: {}s remaining is less than provider worst-case {}s",
+        .remaining.as_secs(),
+        WORST_CASE.as_secs()
+    )]
+    Insufficient {
+        /// What is left.
+        remaining: Duration,
+    },
     /// An answer other than 2xx.
     #[error("iaas {op} API returned status {status}: {body}")]
     Status {
@@ -93,11 +106,17 @@ impl CallError {
     pub const fn rpc_reason(&self) -> Option<&'static str> {
         match self {
             Self::Transport { .. } => Some("network_error"),
-            Self::ParentExpired { sent: false, .. } => None,
+            Self::ParentExpired { sent: false, .. } | Self::Insufficient { .. } => None,
             Self::TooSlow { .. } | Self::ParentExpired { .. } => Some("timeout"),
             Self::Status { .. } => Some("http_status"),
             Self::Unreadable { .. } | Self::Answer(_) => Some("bad_response"),
         }
+    }
+
+    /// Whether nobody said no: there was no time left.
+    #[must_use]
+    pub const fn is_out_of_time(&self) -> bool {
+        matches!(self, Self::ParentExpired { .. } | Self::Insufficient { .. })
     }
 
     /// Whether the provider, or somebody on the way to it, may still be at work on the call.
@@ -109,7 +128,7 @@ impl CallError {
             Self::TooSlow { .. } => true,
             // Those two are a gateway's own words.
             Self::Status { status, .. } => matches!(status, 502 | 504),
-            Self::Unreadable { .. } | Self::Answer(_) => false,
+            Self::Insufficient { .. } | Self::Unreadable { .. } | Self::Answer(_) => false,
         }
     }
 
@@ -228,6 +247,9 @@ mod tests {
             status(503),
             status(409),
             CallError::ParentExpired { op, sent: false },
+            CallError::Insufficient {
+                remaining: Duration::ZERO,
+            },
             CallError::Transport {
                 op,
                 source: refused,
@@ -261,6 +283,7 @@ mod tests {
             (CallError::TooSlow { op: Op::Release, timeout }, "provider-interaction timeout: IaaS release API call exceeded configured timeout 50s", Some("timeout")),
             (CallError::ParentExpired { op, sent: true }, "parent budget exhausted: IaaS allocate API call cancelled by parent context deadline", Some("timeout")),
             (CallError::ParentExpired { op: Op::Release, sent: false }, "parent budget exhausted: IaaS release API call cancelled by parent context deadline", None),
+            (CallError::Insufficient { remaining: Duration::from_millis(47_999) }, "parent budget insufficient: 47s remaining is less than provider worst-case 48s", None),
             (CallError::Status { op, status, body }, r#"iaas allocate API returned status 503: {"code":"NotReady"}"#, Some("http_status")),
             (CallError::Unreadable { op, source: json().into() }, "failed to unmarshal allocate response: the body is not a valid answer: EOF while parsing an object at line 1 column 1", Some("bad_response")),
             (CallError::Answer(unknown), "iaas response contains unknown sub-ENI with address 10.72.0.99", Some("bad_response")),

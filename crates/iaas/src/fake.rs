@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::check::{self, Bound};
 use crate::error::{CallError, Op};
-use crate::provider::Provider;
+use crate::provider::{Generation, Provider};
 
 /// One scripted answer to allocate.
 pub type Script = Box<dyn FnOnce(&AllocateRequest) -> Result<AllocateResponse, CallError> + Send>;
@@ -22,6 +22,7 @@ pub type Script = Box<dyn FnOnce(&AllocateRequest) -> Result<AllocateResponse, C
 /// The provider.
 #[derive(Default)]
 pub struct FakeProvider {
+    first: bool,
     state: Mutex<State>,
 }
 
@@ -36,6 +37,15 @@ struct State {
 }
 
 impl FakeProvider {
+    /// One of the first generation.
+    #[must_use]
+    pub fn first_generation() -> Self {
+        Self {
+            first: true,
+            ..Self::default()
+        }
+    }
+
     /// Answers the next allocate call that has no answer yet; `check::accept` judges it too.
     pub fn script(
         &self,
@@ -126,6 +136,14 @@ fn in_time(op: Op, parent: Option<Instant>) -> Result<(), CallError> {
 }
 
 impl Provider for FakeProvider {
+    fn generation(&self) -> Generation {
+        if self.first {
+            Generation::First
+        } else {
+            Generation::Second
+        }
+    }
+
     fn allocate<'a>(
         &'a self,
         request: &'a AllocateRequest,

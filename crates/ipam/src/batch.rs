@@ -9,8 +9,8 @@ use serde_json::Map;
 use spiderpool_api::allocation::{Record, Records, Releasing};
 
 use crate::pick::{
-    Claimant, Path, Pick, PickError, PickKind, Rules, Taken, View, may_give, own_addresses, owns,
-    room,
+    Claimant, Pick, PickError, PickKind, Rules, Taken, View, may_give, own_addresses, owns,
+    path_of, room,
 };
 use crate::pool::Pool;
 
@@ -70,7 +70,8 @@ pub enum Op {
         at: String,
     },
     /// Frees records of a Pod UID. Others are never touched, whatever the address; one marked as
-    /// being released is left to who marked it. Nothing to free is success.
+    /// being released is left to who marked it, and one of a sub-ENI of contract version 1 goes only
+    /// when it is listed: its provider comes first. Nothing to free is success.
     Release {
         /// The UID the record must carry; empty frees nothing.
         uid: String,
@@ -221,17 +222,28 @@ impl Table<'_> {
 
     fn write(&mut self, who: &Claimant, chosen: Pick) -> Outcome {
         self.remove(&chosen.stale);
+        let node = who.sub_eni.then(|| who.node.clone());
         if chosen.kind == PickKind::New {
             let record = Record {
                 pod: who.pod.clone(),
                 pod_uid: who.uid.clone(),
                 nic: Some(who.nic.clone()).filter(|nic| !nic.is_empty()),
+                node,
                 releasing: None,
                 extra: Map::new(),
             };
             self.pool.records.insert(chosen.address, record);
             let one = std::iter::once(chosen.address).collect();
             self.taken.own = self.taken.own.union(&one);
+        } else if let Some(record) = self.pool.records.get(chosen.address)
+            && node.is_some()
+            && record.node != node
+        {
+            let record = Record {
+                node,
+                ..record.clone()
+            };
+            self.pool.records.insert(chosen.address, record);
         }
         if let Some(v6) = chosen.pair_v6 {
             self.taken.promise(v6);
@@ -279,7 +291,7 @@ impl Table<'_> {
                 let mark = record.releasing.as_ref();
                 mark.is_none_or(|mark| by == Some(&mark.by))
                     && nic.is_none_or(|nic| record.nic.as_deref().is_none_or(|own| own == nic))
-                    && addresses.is_none_or(|list| list.contains(address))
+                    && addresses.map_or(record.node.is_none(), |list| list.contains(address))
             })
             .map(|(address, _)| address)
             .collect();
@@ -358,7 +370,7 @@ fn direct(
         binding: None,
         known_mac: None,
         kind,
-        path: Path::Plain,
+        path: path_of(who),
         stale,
     })
 }

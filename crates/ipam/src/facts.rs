@@ -137,6 +137,9 @@ pub struct Snapshot {
     pub switches: Switches,
     /// Host NIC behind the NIC being added.
     pub master: Master,
+    /// The NIC being added, if it is a sub-ENI under the first generation of the contract
+    /// ([`crate::first_generation`]). Of other NICs only their own ADDs know.
+    pub sub_eni: Option<String>,
     /// IPv4 is in use in this cluster.
     pub enable_ipv4: bool,
     /// IPv6 is in use in this cluster.

@@ -92,6 +92,7 @@ pub(crate) fn who(name: &str, nic: &str, node: &str) -> Claimant {
         nic: nic.to_owned(),
         node: node.to_owned(),
         elsewhere: Vec::new(),
+        sub_eni: false,
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Claimant {
     /// Addresses the endpoint gives to other NICs of this Pod: a record of this UID without a
     /// `nic` key belongs to them, else to the asking NIC.
     pub elsewhere: Vec<IpAddr>,
+    /// The NIC is a sub-ENI by its own configuration, whatever the pool: a provider of contract
+    /// version 1 is called for each of its addresses, and the record says so.
+    pub sub_eni: bool,
 }
 
 /// What holds for every pick.
@@ -256,6 +259,16 @@ impl Taken {
     pub(crate) fn promise(&mut self, v6: Ipv6Addr) {
         let one = std::iter::once(IpAddr::V6(v6)).collect();
         self.sibling = self.sibling.union(&one);
+    }
+}
+
+/// How an address comes about where the pool does not decide: under the first generation of the
+/// contract nobody tells what is bound already.
+pub(crate) const fn path_of(who: &Claimant) -> Path {
+    if who.sub_eni {
+        Path::ColdCreate
+    } else {
+        Path::Plain
     }
 }
 

@@ -257,13 +257,15 @@ impl Pool {
         }
     }
 
-    /// The same pool without its marks: under the first generation of the provider contract the
+    /// The same pool without its marks and what they mean: under the first generation of the provider contract the
     /// NIC's configuration decides about the provider ([`crate::first_generation`]).
     #[must_use]
     pub fn unmarked(self) -> Self {
         Self {
             mode: Mode::Plain,
             pair: None,
+            parent_nic: None,
+            parent_mac: None,
             metadata: None,
             ..self
         }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::cache::{report, version_number};
-use super::{Freshness, PoolObject, StoreError};
+use super::{Freshness, Marks, PoolObject, StoreError};
 
 /// The copies and their watch, which ends when this is dropped.
 pub(super) struct PoolCache {
@@ -61,14 +61,14 @@ impl Entry {
 
 impl PoolCache {
     /// Lists all pools, then follows them.
-    pub(super) async fn start<S>(client: Client, watch: S) -> Result<Self, StoreError>
+    pub(super) async fn start<S>(client: Client, marks: Marks, watch: S) -> Result<Self, StoreError>
     where
         S: Stream<Item = Result<Event<PartialObjectMeta<SpiderIPPool>>, watcher::Error>>
             + Send
             + 'static,
     {
         let shared = Arc::new(Shared {
-            api: PoolApi::new(client),
+            api: PoolApi::new(client).with_marks(marks),
             entries: RwLock::new(HashMap::new()),
             unread: Mutex::default(),
             filled: AtomicBool::new(false),

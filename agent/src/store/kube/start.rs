@@ -14,7 +14,7 @@ use spiderpool_controller::client::bounded;
 use super::cache::Cache;
 use super::owners::Owners;
 use super::pool_cache::PoolCache;
-use super::{KubeStore, MetadataFacts, ObjectKey, PodObject, Store, StoreError, node_label};
+use super::{KubeStore, Marks, MetadataFacts, ObjectKey, PodObject, Store, StoreError, node_label};
 
 /// Between two looks at whether the first lists are in.
 const LOOK: Duration = Duration::from_millis(5);
@@ -67,7 +67,20 @@ impl KubeStore {
     /// # Errors
     /// [`StartError`] says which kind could not be read.
     pub async fn start(client: Client, node: &str, waits: Waits) -> Result<Self, StartError> {
-        let opened = Self::open(client, node, waits.watch_seconds).await;
+        Self::start_with(client, node, waits, Marks::Count).await
+    }
+
+    /// The same, with the marks of pools taken as `marks` says.
+    ///
+    /// # Errors
+    /// As [`KubeStore::start`].
+    pub async fn start_with(
+        client: Client,
+        node: &str,
+        waits: Waits,
+        marks: Marks,
+    ) -> Result<Self, StartError> {
+        let opened = Self::open(client, node, waits.watch_seconds, marks).await;
         let store = opened.map_err(StartError::Pools)?;
         let filled = tokio::time::timeout(waits.patience, async {
             while store.ready().is_err() {
@@ -83,11 +96,16 @@ impl KubeStore {
         }
     }
 
-    async fn open(client: Client, node: &str, watch_seconds: u32) -> Result<Self, StoreError> {
+    async fn open(
+        client: Client,
+        node: &str,
+        watch_seconds: u32,
+        marks: Marks,
+    ) -> Result<Self, StoreError> {
         let client = bounded(client);
         let config = || Config::default().any_semantic().timeout(watch_seconds);
         let pools: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client.clone());
-        let pools = PoolCache::start(client.clone(), watcher(pools, config())).await?;
+        let pools = PoolCache::start(client.clone(), marks, watcher(pools, config())).await?;
         let pods: Api<Pod> = Api::all(client.clone());
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());

@@ -12,7 +12,7 @@ use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::super::{
-    MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject, StoreError,
+    Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject, StoreError,
 };
 use super::{Counts, ForeignWrite};
 
@@ -35,6 +35,7 @@ pub(super) struct State {
     pub(super) outage: bool,
     pub(super) delay: Duration,
     pub(super) counts: Counts,
+    pub(super) marks: Option<Marks>,
 }
 
 impl State {
@@ -59,6 +60,11 @@ impl State {
         endpoint
     }
 
+    pub(super) fn typed(&self, raw: Value) -> Result<PoolObject, StoreError> {
+        let marks = self.marks.unwrap_or(Marks::Count);
+        Ok(PoolObject::from_raw(raw)?.with_marks(marks))
+    }
+
     pub(super) fn write_pool(
         &mut self,
         pool: &PoolObject,
@@ -66,7 +72,7 @@ impl State {
     ) -> Result<Arc<PoolObject>, StoreError> {
         let mut raw = pool.with_records(records);
         self.stamp_pool(&mut raw);
-        let written = Arc::new(PoolObject::from_raw(raw)?);
+        let written = Arc::new(self.typed(raw)?);
         self.pools
             .insert(written.name().to_owned(), Arc::clone(&written));
         Ok(written)

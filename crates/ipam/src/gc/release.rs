@@ -39,7 +39,7 @@ pub(super) fn marked(record: &Record, actor: &str, now: Timestamp) -> Marked {
 pub enum How {
     /// Plain and global pools: the record alone.
     Record,
-    /// Prewarm: [`crate::batch::Op::Mark`], the provider's call, then the records; a failure keeps them
+    /// Prewarm, or bound by a provider of contract version 1: [`crate::batch::Op::Mark`], the provider's call, then the records; a failure keeps them
     /// for the next round.
     ProviderFirst {
         /// The other address of a pair, with its pool: it goes with the same call.
@@ -63,6 +63,10 @@ pub fn how_to_release<'a>(
     record: &Record,
     others: impl Iterator<Item = &'a Pool> + Clone,
 ) -> How {
+    if record.node.is_some() {
+        // Contract version 1: whatever the pool, and an address alone.
+        return How::ProviderFirst { half: None };
+    }
     if !matches!(pool.mode, Mode::Prewarm { .. }) {
         return How::Record;
     }

@@ -7,7 +7,7 @@ use spiderpool_api::ip_meta::{Entry, EntryState, Metadata};
 
 use super::halves::Halves;
 use super::{
-    Binding, Claimant, Path, Pick, PickError, PickKind, Rules, Taken, own_addresses, room,
+    Binding, Claimant, Path, Pick, PickError, PickKind, Rules, Taken, own_addresses, path_of, room,
 };
 use crate::pool::{Mode, Pool};
 use crate::range_set::RangeSet;
@@ -76,7 +76,7 @@ impl View<'_> {
             binding: None,
             known_mac: None,
             kind,
-            path: Path::Plain,
+            path: path_of(self.who),
             stale: Vec::new(),
         };
         if let Some(address) = own_addresses(self.pool, self.who).first() {

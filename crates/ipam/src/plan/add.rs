@@ -171,6 +171,9 @@ fn intent(snapshot: &Snapshot, ifname: &str, unpublished: Unpublished) -> Intent
         return Intent::Fresh(EndpointWrite::Append);
     };
     let who = claimant(snapshot, ifname);
+    if is_unbound(&who, nic) {
+        return Intent::Fresh(EndpointWrite::Replace);
+    }
     let mut lost = Vec::new();
     let held = held(nic);
     for item in &held {
@@ -192,6 +195,11 @@ fn intent(snapshot: &Snapshot, ifname: &str, unpublished: Unpublished) -> Intent
     } else {
         Intent::Reclaim { nic, lost }
     }
+}
+
+/// Whether the NIC waits for its provider: it was claimed along with another one.
+pub(super) const fn is_unbound(who: &Claimant, nic: &EndpointNic) -> bool {
+    who.sub_eni && nic.vlan == 0
 }
 
 /// How true one address of the endpoint is.
@@ -291,6 +299,7 @@ pub fn claimant(snapshot: &Snapshot, nic: &str) -> Claimant {
             .flat_map(held)
             .map(|held| held.address)
             .collect(),
+        sub_eni: snapshot.sub_eni.as_deref() == Some(nic),
     }
 }
 

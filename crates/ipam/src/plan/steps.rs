@@ -1,6 +1,7 @@
 //! The steps of an ADD, in their order, and what a later failure does about each (design section 3);
 //! and those of a DEL.
 
+use crate::pick::Path;
 use crate::pool::Mode;
 
 /// One step of an ADD, in the order they run.
@@ -175,12 +176,14 @@ pub enum Undo {
     Nothing,
 }
 
-/// What a failed ADD does about a claim once claims or the provider's answer fail: a claim in a
-/// global pool goes at once, others stay under the UID. After that, whatever fails, claims stay.
+/// What a failed ADD does about a claim once claims or the provider's answer fail: a claim that the
+/// provider has to be called for, and any in a global pool, goes at once, others stay under the UID.
+/// After that, whatever fails, claims stay.
 #[must_use]
-pub const fn undo_of_claim(mode: &Mode) -> Undo {
+pub const fn undo_of_claim(mode: &Mode, path: Path) -> Undo {
     match mode {
         Mode::Global => Undo::Reverse,
+        Mode::Plain if path.is_cold() => Undo::Reverse,
         Mode::Plain | Mode::Prewarm { .. } => Undo::Keep,
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use spiderpool_api::endpoint::{EndpointNic, EndpointStatus};
 
-use super::add::{EndpointWrite, Held, Intent, Unpublished, claimant, held, moved};
+use super::add::{EndpointWrite, Held, Intent, Unpublished, claimant, held, is_unbound, moved};
 use crate::candidates::{PoolNames, Request, SelectError, pool_names};
 use crate::facts::Snapshot;
 use crate::overlap::pool_loses_to;
@@ -140,7 +140,8 @@ pub(super) fn intent(snapshot: &Snapshot, ifname: &str, endpoint: &EndpointStatu
         ..detail.clone()
     };
     let told = current.uid == snapshot.pod.uid && current.node == snapshot.node.name;
-    if told && follows.get(own) == Some(&Follow::Here) {
+    let bound = !is_unbound(&claimant(snapshot, ifname), detail);
+    if told && bound && follows.get(own) == Some(&Follow::Here) {
         return Intent::Retrieve(nic);
     }
     let others = current.ips.iter().enumerate();

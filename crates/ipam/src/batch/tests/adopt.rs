@@ -9,6 +9,7 @@ fn next(uid: &str, nic: &str, node: &str) -> Claimant {
         nic: nic.into(),
         node: node.into(),
         elsewhere: Vec::new(),
+        sub_eni: false,
     }
 }
 

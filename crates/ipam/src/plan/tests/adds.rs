@@ -4,6 +4,7 @@
 )]
 
 use super::*;
+use crate::pick::Path;
 
 #[test]
 fn an_add_is_decided_by_endpoint_and_records() {
@@ -178,10 +179,12 @@ fn steps_run_in_one_order_and_undo_by_class() {
     // A failed NIC step must leave claim and endpoint for the retry.
     assert_eq!(Step::Record.undo(), Undo::Keep);
     assert_eq!(Step::Link.undo(), Undo::Reverse);
-    assert_eq!(undo_of_claim(&Mode::Global), Undo::Reverse);
-    assert_eq!(undo_of_claim(&Mode::Plain), Undo::Keep);
+    let path = Path::Plain;
+    assert_eq!(undo_of_claim(&Mode::Global, path), Undo::Reverse);
+    assert_eq!(undo_of_claim(&Mode::Plain, path), Undo::Keep);
+    assert_eq!(undo_of_claim(&Mode::Plain, Path::ColdCreate), Undo::Reverse);
     assert_eq!(
-        undo_of_claim(&Mode::Prewarm { node: "n1".into() }),
+        undo_of_claim(&Mode::Prewarm { node: "n1".into() }, path),
         Undo::Keep
     );
 }

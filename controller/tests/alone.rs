@@ -23,7 +23,8 @@ use spiderpool_embedded_api::{EmbeddedApi, IpamAdmission};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 async fn comes_and_goes<K>(client: &Client, spec: Value)
 where
@@ -39,7 +40,7 @@ where
     all.delete("going", &DeleteParams::default()).await.unwrap();
     let gone = async {
         while all.get_opt("going").await.unwrap().is_some() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
     timeout(PATIENCE, gone).await.unwrap();

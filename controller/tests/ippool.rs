@@ -23,7 +23,8 @@ use spiderpool_embedded_api::{EmbeddedApi, IpamAdmission};
 use spiderpool_ipam::admission::Settings;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const RESYNC: Duration = Duration::from_secs(300);
 
 /// Waits until the pool looks as wanted; `None` is a pool that is gone.
@@ -37,7 +38,7 @@ async fn wait_for(
             if wanted(pools.get_opt("p").await.unwrap().as_ref()) {
                 return;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     });
     seen.await
@@ -180,7 +181,7 @@ async fn b09_the_owner_of_a_pool_that_gives_out_nothing_is_told() {
             if let Some(event) = listed.into_iter().next() {
                 return event;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     });
     let told = told.await.expect("an event");

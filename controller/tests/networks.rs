@@ -26,7 +26,8 @@ use spiderpool_embedded_api::EmbeddedApi;
 use spiderpool_embedded_api::admission::AcceptAll;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 struct Bench {
     client: Client,
@@ -99,7 +100,7 @@ where
 {
     let seen = tokio::time::timeout(PATIENCE, async {
         while !wanted(api.get_opt(name).await.unwrap().as_ref()) {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
     });
     if seen.await.is_err() {

@@ -22,6 +22,8 @@ use crate::service::{Service, World};
 enum Undo {
     Delete(Mac),
     Detach(Mac),
+    /// From its new partner.
+    Part(Mac),
 }
 
 impl World {
@@ -233,9 +235,10 @@ impl Service {
             && found.ipv6.is_none()
             && wanted.ipv6.is_some()
         {
-            // made when nobody asked for the partner; a sub-ENI cannot get one later
-            self.tear_down(found.mac, by).await?;
-            known = None;
+            // made when nobody asked for the partner
+            self.repartner(found.mac, wanted.ipv6, by).await?;
+            undo.push(Undo::Part(found.mac));
+            known = self.with(|world| world.memory.find(key).cloned());
         }
         let mac = match known {
             None => {
@@ -288,6 +291,7 @@ impl Service {
             let undone = match step {
                 Undo::Delete(mac) => self.delete(mac, None).await,
                 Undo::Detach(mac) => self.detach(mac, None).await,
+                Undo::Part(mac) => self.repartner(mac, None, None).await,
             };
             if let Err(cause) = undone {
                 warn!(%cause, "a step of a failed allocation is not undone");

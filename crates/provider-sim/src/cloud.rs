@@ -108,6 +108,12 @@ impl SubEni {
         self.ipv4.map(IpAddr::V4).or(self.ipv6.map(IpAddr::V6))
     }
 
+    /// Its addresses, IPv4 first.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let v4 = self.ipv4.map(IpAddr::V4).into_iter();
+        v4.chain(self.ipv6.map(IpAddr::V6))
+    }
+
     /// Whether it has this address.
     #[must_use]
     pub fn has(&self, ip: IpAddr) -> bool {

@@ -26,6 +26,8 @@ pub struct Memory {
     pub lacking: BTreeSet<String>,
     /// Addresses whose entry is held back: their sub-ENI is about to go.
     pub withdrawn: BTreeSet<IpAddr>,
+    /// Pools that lost their marker and still have the provider's finalizer.
+    pub abandoned: BTreeSet<String>,
     /// Sub-ENIs of global pools that are chosen to be detached.
     pub chosen: BTreeMap<IpAddr, Chosen>,
     /// Since when nobody claims what is there, as far as is known.
@@ -109,14 +111,19 @@ impl Memory {
         self.sub_enis.values()
     }
 
+    /// Whether one of its addresses is claimed, as far as is known.
+    #[must_use]
+    pub fn is_claimed(&self, sub_eni: &SubEni) -> bool {
+        let mut pools = self.pools.values();
+        pools.any(|pool| sub_eni.addresses().any(|ip| pool.claims.contains_key(&ip)))
+    }
+
     /// Takes note of who rests. A claim ends rest and choice: the sub-ENI is used again.
     pub fn note_rest(&mut self, now: Duration) {
         let pools = self.pools.values();
         let claimed: BTreeSet<IpAddr> = pools.flat_map(|p| p.claims.keys().copied()).collect();
         for (key, sub_eni) in &self.sub_enis {
-            let v4 = sub_eni.ipv4.map(IpAddr::V4).into_iter();
-            let mut ips = v4.chain(sub_eni.ipv6.map(IpAddr::V6));
-            if ips.any(|ip| claimed.contains(&ip)) {
+            if sub_eni.addresses().any(|ip| claimed.contains(&ip)) {
                 self.resting.remove(key);
                 if self.chosen.get(key).is_some_and(|chosen| !chosen.leaving) {
                     self.chosen.remove(key);
@@ -141,7 +148,8 @@ impl Memory {
         self.resting.get(&key).map(|rest| rest.since)
     }
 
-    /// Lowest address of a pair's IPv6 pool that no sub-ENI has.
+    /// Lowest address of a pair's IPv6 pool that no sub-ENI has and nobody claims; none of a pool
+    /// that is to go.
     #[must_use]
     pub fn free_partner(&self, sibling: &Pool, taken: &BTreeSet<Ipv6Addr>) -> Option<Ipv6Addr> {
         let used: BTreeSet<Ipv6Addr> = self.all().filter_map(|sub_eni| sub_eni.ipv6).collect();
@@ -149,7 +157,9 @@ impl Memory {
             IpAddr::V6(ip) => Some(ip),
             IpAddr::V4(_) => None,
         });
-        let mut free = v6.filter(|ip| !used.contains(ip) && !taken.contains(ip));
+        let claimed = |ip: &Ipv6Addr| sibling.claims.contains_key(&IpAddr::V6(*ip));
+        let is_free = |ip: &Ipv6Addr| !used.contains(ip) && !taken.contains(ip) && !claimed(ip);
+        let mut free = v6.filter(|ip| !sibling.deleting && is_free(ip));
         free.next()
     }
 

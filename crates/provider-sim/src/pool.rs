@@ -11,6 +11,7 @@ use spiderpool_api::allocation::Records;
 use spiderpool_api::names;
 use spiderpool_api::value::Mac;
 
+use crate::finalizers::FINALIZER;
 use crate::ranges::Ranges;
 use crate::topology::PoolSpec;
 
@@ -35,6 +36,10 @@ pub struct Pool {
     pub claims: BTreeMap<IpAddr, String>,
     /// What is published.
     pub published: Option<Published>,
+    /// It is to go: nothing is made for it any more, and what was made is removed.
+    pub deleting: bool,
+    /// Whether it has the provider's finalizer.
+    pub held: bool,
 }
 
 /// The parts of `status.ipMetaData` that are compared.
@@ -72,6 +77,8 @@ impl Pool {
             parent: text("/status/parentNic/mac").and_then(|mac| mac.parse().ok()),
             generation: object.metadata.generation?,
             claims: claims.collect(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            held: is_held(object),
             published: generation.zip(text("/status/ipMetaData/metadata")).map(
                 |(generation, metadata)| Published {
                     generation,
@@ -94,6 +101,8 @@ impl Pool {
             generation: 1,
             claims: BTreeMap::new(),
             published: None,
+            deleting: false,
+            held: false,
         }
     }
 
@@ -108,6 +117,12 @@ impl Pool {
     pub const fn is_sibling(&self) -> bool {
         self.pair.is_some() && matches!(self.subnet, IpNet::V6(_))
     }
+}
+
+/// Whether an object has the provider's finalizer.
+#[must_use]
+pub fn is_held(object: &DynamicObject) -> bool {
+    object.finalizers().iter().any(|name| name == FINALIZER)
 }
 
 #[cfg(test)]

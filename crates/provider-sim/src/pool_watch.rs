@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use kube::ResourceExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
@@ -13,7 +14,7 @@ use spiderpool_api::causes::with_causes;
 use tracing::{info, warn};
 
 use crate::cloud::SubEni;
-use crate::pool::Pool;
+use crate::pool::{Pool, is_held};
 use crate::service::Service;
 
 /// Between two tries to watch.
@@ -57,11 +58,10 @@ impl Service {
                 // a list follows that has it too
                 Ok(Event::Apply(_) | Event::Delete(_)) if self.is_down() => {}
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    if let Some(pool) = Pool::of_object(&object) {
-                        listed.insert(pool.name.clone(), pool);
-                    }
-                }
+                Ok(Event::InitApply(object)) => match Pool::of_object(&object) {
+                    Some(pool) => drop(listed.insert(pool.name.clone(), pool)),
+                    None => self.note_abandoned(&object),
+                },
                 Ok(Event::InitDone) => {
                     info!(pools = listed.len(), "pools are listed");
                     self.replace_pools(std::mem::take(&mut listed));
@@ -70,6 +70,7 @@ impl Service {
                 Ok(Event::Apply(object)) => self.take_pool(&object),
                 Ok(Event::Delete(object)) => {
                     self.drop_pools(|name, _| object.metadata.name.as_deref() == Some(name));
+                    self.with(|world| world.memory.abandoned.remove(&object.name_any()));
                 }
                 Err(cause) => warn!(cause = %with_causes(&cause), "the watch of pools broke"),
             }
@@ -79,13 +80,28 @@ impl Service {
     fn take_pool(self: &Arc<Self>, object: &DynamicObject) {
         match Pool::of_object(object) {
             Some(pool) => self.update_pools(|memory| {
+                memory.abandoned.remove(&pool.name);
                 memory.pools.insert(pool.name.clone(), pool);
             }),
             // the marker is gone: no longer the provider's business
             None => {
                 self.drop_pools(|name, _| object.metadata.name.as_deref() == Some(name));
+                self.note_abandoned(object);
             }
         }
+    }
+
+    /// A pool that is nobody's must not wait for the provider when it is deleted.
+    fn note_abandoned(&self, object: &DynamicObject) {
+        let name = object.name_any();
+        self.with(|world| {
+            if is_held(object) {
+                world.memory.abandoned.insert(name);
+            } else {
+                world.memory.abandoned.remove(&name);
+            }
+        });
+        self.hold_due.notify_one();
     }
 
     fn replace_pools(self: &Arc<Self>, listed: BTreeMap<String, Pool>) {
@@ -114,6 +130,9 @@ impl Service {
             return;
         }
         let service = Arc::clone(self);
-        tokio::spawn(async move { service.remove_surplus(orphans).await });
+        tokio::spawn(async move {
+            service.remove_surplus(orphans).await;
+            service.hold_due.notify_one();
+        });
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::Wanted;
 use crate::pool::Pool;
 use crate::service::{Service, World};
 
-/// Before another try for addresses the cloud refused.
+/// Before another try for what the cloud refused.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What a pool lacks.
@@ -30,9 +30,10 @@ impl Service {
     /// Follows the pools. Never ends.
     pub async fn prewarm_forever(&self) {
         loop {
-            let lacking = self.with(|world| !world.memory.lacking.is_empty());
+            let unfinished =
+                self.with(|world| !world.memory.lacking.is_empty() || !world.surplus().is_empty());
             let retry = async {
-                if lacking {
+                if unfinished {
                     sleep(RETRY).await;
                 } else {
                     std::future::pending().await
@@ -54,6 +55,7 @@ impl Service {
         let life = self.with(|world| world.memory.life);
         let surplus = self.with(|world| world.surplus());
         self.remove_surplus(surplus).await;
+        self.repair_pairs().await;
         let names = self.with(|world| world.memory.pools.keys().cloned().collect::<Vec<_>>());
         for name in names {
             let Some(work) = self.with(|world| world.work(&name)) else {
@@ -99,7 +101,7 @@ impl World {
         let memory = &self.memory;
         let pool = memory.pools.get(name)?;
         let node = pool.node.as_deref()?;
-        if pool.is_sibling() {
+        if pool.is_sibling() || pool.deleting {
             return None;
         }
         let sibling = match &pool.pair {
@@ -173,14 +175,15 @@ impl World {
         missing
     }
 
-    /// Unclaimed sub-ENIs whose address their pool no longer has.
+    /// Unclaimed sub-ENIs whose address their pool no longer has, or whose pool is to go.
     fn surplus(&self) -> Vec<SubEni> {
         let surplus = self.memory.all().filter(|sub_eni| {
             let pool = self.memory.pools.get(&sub_eni.pool);
             let (Some(pool), Some(key)) = (pool, sub_eni.address()) else {
                 return false;
             };
-            !pool.addresses.contains(key) && !pool.claims.contains_key(&key)
+            let unwanted = pool.deleting || !pool.addresses.contains(key);
+            unwanted && !self.memory.is_claimed(sub_eni)
         });
         surplus.cloned().collect()
     }

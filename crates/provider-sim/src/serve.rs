@@ -28,6 +28,7 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::state_file::StateLock;
 use crate::tls::Tls;
+use crate::tls_secret::{SecretPlace, TlsSecret};
 use crate::topology::{self, Topology};
 
 /// What `serve` is told.
@@ -42,12 +43,17 @@ pub struct ServeArguments {
     /// Where the contract is served without TLS.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Where the contract is served with TLS.
-    #[arg(long, value_name = "ADDRESS", requires = "tls_ca_file")]
+    /// Where the contract is served with TLS; clients find the CA in --tls-ca-file or --tls-secret.
+    #[arg(long, value_name = "ADDRESS", requires = "ca")]
     pub tls_listen: Option<SocketAddr>,
     /// File to write the certificate of the CA to that TLS clients verify by.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "ca")]
     pub tls_ca_file: Option<PathBuf>,
+    /// Secret to keep CA, certificate and key in, as Spiderpool's chart looks it up; with no value
+    /// iaas-network-provider-system/iaas-network-provider-tls.
+    #[arg(long, value_name = "NAMESPACE/NAME", group = "ca", requires = "kubeconfig", num_args = 0..=1,
+        require_equals = true, default_missing_value = "iaas-network-provider-system/iaas-network-provider-tls")]
+    pub tls_secret: Option<SecretPlace>,
     /// Host name or address in the TLS certificate; may be given several times.
     #[arg(long, value_name = "NAME", default_values = ["localhost", "127.0.0.1", "iaas-network-provider.iaas-network-provider-system.svc"])]
     pub tls_name: Vec<String>,
@@ -116,6 +122,7 @@ impl Serving {
         let lock = state.as_deref().map(StateLock::take).transpose()?;
         let service = Service::new(topology, settings, frames, state, publisher)?;
         let mut tasks = JoinSet::new();
+        let secrets = client.clone();
         if let Some(client) = client {
             follow(&service, client, &mut tasks);
         }
@@ -138,17 +145,24 @@ impl Serving {
             tasks,
             _state: lock,
         };
-        serving.listen(arguments).await?;
+        serving.listen(arguments, secrets).await?;
         Ok(serving)
     }
 
-    async fn listen(&mut self, arguments: &ServeArguments) -> anyhow::Result<()> {
+    async fn listen(
+        &mut self,
+        arguments: &ServeArguments,
+        secrets: Option<kube::Client>,
+    ) -> anyhow::Result<()> {
         let service = &self.service;
         let contract = contract::router(Arc::clone(service));
         let contract = contract.merge(console::diagnostics(Arc::clone(service)));
         let mut tls = None;
-        if let (Some(listen), Some(ca_file)) = (arguments.tls_listen, &arguments.tls_ca_file) {
-            let server = Arc::new(Tls::new(arguments.tls_name.clone(), ca_file.clone())?);
+        if let Some(listen) = arguments.tls_listen {
+            let secret = secrets.zip(arguments.tls_secret.clone());
+            let secret = secret.map(|(client, place)| TlsSecret::new(client, place));
+            let (names, ca_file) = (arguments.tls_name.clone(), arguments.tls_ca_file.clone());
+            let server = Arc::new(Tls::start(names, ca_file, secret).await?);
             let door = open(listen, service).await?;
             self.tls = Some(door.address());
             tls = Some(Arc::clone(&server));
@@ -181,7 +195,7 @@ impl Serving {
         let rotate = move || async move {
             let none = || Refusal::new(409, "InvalidRequest", "there is no TLS listener");
             let failed = |error| Refusal::new(500, "Internal", with_causes(&error));
-            tls.ok_or_else(none)?.rotate().map_err(failed)?;
+            tls.ok_or_else(none)?.rotate().await.map_err(failed)?;
             Ok::<_, Refusal>(StatusCode::NO_CONTENT)
         };
         routes.route("/admin/rotate-ca", post(rotate))
@@ -217,7 +231,11 @@ fn open_wires(topology: &Topology, netns: Option<&Path>) -> anyhow::Result<Socke
 /// Follows the pools of an API server, publishes there and reclaims what nobody claims.
 fn follow(service: &Arc<Service>, client: kube::Client, tasks: &mut JoinSet<anyhow::Result<()>>) {
     let (watching, publishing) = (Arc::clone(service), Arc::clone(service));
-    let reclaiming = Arc::clone(service);
+    let (reclaiming, holding) = (Arc::clone(service), Arc::clone(service));
+    tasks.spawn(async move {
+        holding.hold_pools_forever().await;
+        Ok(())
+    });
     tasks.spawn(async move {
         reclaiming.reclaim_forever().await;
         Ok(())

@@ -70,6 +70,8 @@ pub struct Service {
     pub pools_changed: Notify,
     /// Woken when allocations changed: idle cache may be too much.
     pub reclaim_due: Notify,
+    /// Woken when a pool may need the finalizer, or may do without.
+    pub hold_due: Notify,
     /// One round of reclaim at a time.
     pub(crate) reclaiming: tokio::sync::Mutex<()>,
     /// Set when pools come from a Kubernetes API.
@@ -132,6 +134,7 @@ impl Service {
             changed: Notify::new(),
             pools_changed: Notify::new(),
             reclaim_due: Notify::new(),
+            hold_due: Notify::new(),
             reclaiming: tokio::sync::Mutex::default(),
             refusing: watch::Sender::new(false),
             publisher,
@@ -169,6 +172,7 @@ impl Service {
             self.changed.notify_one();
             self.pools_changed.notify_one();
             self.reclaim_due.notify_one();
+            self.hold_due.notify_one();
         }
     }
 
@@ -239,6 +243,7 @@ impl Service {
             world.saved = saved;
             self.changed.notify_one();
             self.reclaim_due.notify_one();
+            self.hold_due.notify_one();
         }
         result
     }
@@ -253,6 +258,7 @@ impl Service {
         self.changed.notify_one();
         self.pools_changed.notify_one();
         self.reclaim_due.notify_one();
+        self.hold_due.notify_one();
     }
 
     /// Back to the topology: records, faults and sub-ENIs are forgotten.

@@ -14,8 +14,7 @@ impl Cloud {
         let mut vlans = BTreeMap::new();
         for sub_eni in self.sub_enis.values() {
             let mac = sub_eni.mac;
-            let v4 = sub_eni.ipv4.map(IpAddr::V4).into_iter();
-            for ip in v4.chain(sub_eni.ipv6.map(IpAddr::V6)) {
+            for ip in sub_eni.addresses() {
                 if let Some(other) = addresses.insert(ip, mac) {
                     found.push(format!("{ip} belongs to sub-ENIs {other} and {mac}"));
                 }

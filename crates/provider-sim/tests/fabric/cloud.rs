@@ -43,6 +43,7 @@ async fn start(wires: &Wires) -> (Serving, Client) {
         listen: "127.0.0.1:0".parse().unwrap(),
         tls_listen: None,
         tls_ca_file: None,
+        tls_secret: None,
         tls_name: Vec::new(),
         admin: AdminAddress::Off,
         fabric: true,

@@ -10,6 +10,7 @@ mod cluster;
 mod console;
 mod contract;
 mod faults;
+mod pools;
 mod process;
 mod publication;
 mod random;

@@ -30,6 +30,7 @@ fn arguments(dir: &TempDir, topology: &str) -> ServeArguments {
         listen: "127.0.0.1:0".parse().unwrap(),
         tls_listen: Some("127.0.0.1:0".parse().unwrap()),
         tls_ca_file: Some(path("ca.crt")),
+        tls_secret: None,
         tls_name: vec!["localhost".into()],
         admin: AdminAddress::Unix(path("admin.sock")),
         fabric: false,

@@ -34,10 +34,16 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("spiderpool-ebpf-common", &[]),
-    // it explains garbage collection by the collector's own reads (docs/adr/0010)
+    // it explains garbage collection by the collector's own reads (docs/adr/0010), and tests
+    // providers by the client's own checks
     (
         "spiderpoolctl",
-        &["spiderpool-api", "spiderpool-ipam", "spiderpool-controller"],
+        &[
+            "spiderpool-api",
+            "spiderpool-ipam",
+            "spiderpool-iaas",
+            "spiderpool-controller",
+        ],
     ),
     (
         "spiderpool-controller",

@@ -11,6 +11,7 @@ mod gc;
 mod output;
 mod pool;
 mod pools;
+mod provider;
 mod show;
 mod subeni;
 mod trace;
@@ -65,6 +66,9 @@ enum Area {
     /// Garbage collection: what becomes of the addresses of Pods that are gone
     #[command(subcommand, arg_required_else_help = true)]
     Gc(gc::GcVerb),
+    /// Providers: whether one keeps the contract
+    #[command(subcommand, arg_required_else_help = true)]
+    Provider(provider::ProviderVerb),
     /// Tell which pools a Pod has to choose from, why the others are refused, and what was written
     #[command(arg_required_else_help = true)]
     Trace(TraceArgs),
@@ -138,6 +142,7 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn Error>> {
     match &cli.area {
         Area::SubEni(args) => subeni::run(args),
         Area::Trace(args) => trace(args),
+        Area::Provider(verb) => Ok(provider::run(cli.kubeconfig.as_deref(), verb).await),
         Area::Pool(verb) => {
             let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
             pools::run(&cluster, verb).await

@@ -98,6 +98,13 @@ fn colour(text: &str) -> Option<usize> {
 
 /// Texts below a header line, aligned.
 pub(crate) fn grid(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = bare_table(header);
+    table.add_rows(rows);
+    drawn(table)
+}
+
+/// A table of a header line. Coloured on a terminal without `NO_COLOR`.
+pub(crate) fn bare_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         table.force_no_tty();
@@ -105,7 +112,11 @@ pub(crate) fn grid(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> 
     table.load_style(presets::NOTHING);
     let words = header.iter();
     table.set_header(words.map(|word| Cell::new(word).add_attribute(Attribute::Bold)));
-    table.add_rows(rows);
+    table
+}
+
+/// Its lines, aligned.
+pub(crate) fn drawn(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -6,6 +6,7 @@
 
 mod connection;
 mod endpoint;
+pub mod raw;
 mod tls;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use spiderpool_api::provider::TIMEOUT_HEADER;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,14 +37,15 @@ pub(super) enum Body {
     Cut(Vec<u8>),
 }
 
-/// Connects, sends, reads. `sent` tells whether the request had left when this is dropped.
-pub(super) async fn exchange(
-    endpoint: &Endpoint,
-    path: &'static str,
-    body: Vec<u8>,
-    budget: Budget,
-    sent: &mut bool,
-) -> Result<Reply, TransportError> {
+/// A connection for one request. Dropping it closes it.
+pub(super) struct Opened {
+    pub(super) sender: SendRequest<Full<Bytes>>,
+    /// Ends with this: a set aborts its tasks when it is dropped.
+    _driver: JoinSet<hyper::Result<()>>,
+}
+
+/// Connects, with TLS where the URL says so.
+pub(super) async fn open(endpoint: &Endpoint) -> Result<Opened, TransportError> {
     let stream = TcpStream::connect(endpoint.address()).await;
     let stream = stream.map_err(|source| TransportError::Connect {
         provider: endpoint.to_string(),
@@ -53,31 +54,43 @@ pub(super) async fn exchange(
     // One small write each way: waiting to fill a segment would only add latency. Best effort.
     let _unset = stream.set_nodelay(true).is_err();
     if endpoint.is_tls() {
-        let stream = tls::connect(endpoint, stream).await?;
-        converse(endpoint, stream, path, body, budget, sent).await
+        greet(endpoint, tls::connect(endpoint, stream).await?).await
     } else {
-        converse(endpoint, stream, path, body, budget, sent).await
+        greet(endpoint, stream).await
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn greet<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     endpoint: &Endpoint,
     stream: S,
+) -> Result<Opened, TransportError> {
+    let greeted = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = greeted.map_err(|source| broken(endpoint, source))?;
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
+    Ok(Opened {
+        sender,
+        _driver: driver,
+    })
+}
+
+pub(super) fn broken(endpoint: &Endpoint, source: hyper::Error) -> TransportError {
+    TransportError::Http {
+        provider: endpoint.to_string(),
+        source,
+    }
+}
+
+/// Connects, sends, reads. `sent` tells whether the request had left when this is dropped.
+pub(super) async fn exchange(
+    endpoint: &Endpoint,
     path: &'static str,
     body: Vec<u8>,
     budget: Budget,
     sent: &mut bool,
 ) -> Result<Reply, TransportError> {
-    let broken = |source| TransportError::Http {
-        provider: endpoint.to_string(),
-        source,
-    };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(broken)?;
-    // Ends with this future: a set aborts its tasks when it is dropped.
-    let mut driver = JoinSet::new();
-    driver.spawn(connection);
+    let mut opened = open(endpoint).await?;
+    let broken = |source| broken(endpoint, source);
     let Some(left) = budget.header(Instant::now()) else {
         // Nothing may be sent any more; the caller's timer is about to say so.
         return std::future::pending().await;
@@ -94,7 +107,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             reason: error.to_string(),
         })?;
     *sent = true;
-    let response = sender.send_request(request).await.map_err(broken)?;
+    let response = opened.sender.send_request(request).await.map_err(broken)?;
     let status = response.status();
     let body = if status.is_success() {
         let mut bytes = Vec::new();
@@ -124,7 +137,11 @@ async fn read_error(body: Incoming, patience: Duration) -> Body {
 }
 
 /// Reads until the end (`true`) or the limit.
-async fn read(mut body: Incoming, limit: usize, bytes: &mut Vec<u8>) -> Result<bool, hyper::Error> {
+pub(super) async fn read(
+    mut body: Incoming,
+    limit: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<bool, hyper::Error> {
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame?.into_data() else {
             continue;

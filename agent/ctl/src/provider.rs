@@ -1,0 +1,330 @@
+//! `spiderpoolctl provider verify`: drives a provider through the contract and reports, clause by
+//! clause, whether it keeps it. For a test provider in a test cluster. Owns the run: which checks,
+//! their order, signals, the clean-up, the exit code.
+
+mod catalogue;
+mod checks;
+mod cleanup;
+mod cluster_target;
+mod judge;
+mod kit;
+mod pools;
+mod progress;
+mod report;
+mod target;
+mod topology;
+mod wire;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use spiderpool_api::causes::with_causes;
+use spiderpool_api::value::Mac;
+use spiderpool_iaas::client::{ClientError, Endpoint, raw};
+use spiderpool_iaas::error::TransportError;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::catalogue::Check;
+use self::kit::{Ctx, Kit, Seen, Stop, Verified};
+use self::pools::Pools;
+use self::progress::Progress;
+use self::report::{Line, Report};
+use self::target::Target;
+use self::wire::{Call, Identity};
+use crate::cluster::Cluster;
+use crate::{Form, complain, one_line, output};
+
+/// Could not be run.
+const NOT_RUN: u8 = 2;
+/// Longest wait for the first answer.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// What can be done with a provider.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProviderVerb {
+    /// Test whether a provider keeps the contract: drive a test provider and report clause by clause
+    #[command(after_help = "\
+It binds and releases sub-ENIs: use a test provider. In a cluster it takes free addresses of the
+pools that are named, writes records for them first so that no Pod gets them, and removes the
+records at the end; an address that has a record is never touched. What was bound is released, also
+after Ctrl-C; what could not be given back is listed.
+
+What it tests with:
+  --pool NAME        pools of the cluster (--kubeconfig): name a global pool, the IPv4 pool of a pair
+                     of global pools, and a prewarm pool; what is missing is skipped
+  --node NAME[=MAC]  nodes and their parent NICs, two at best; without MAC the one that the node's
+                     annotation ipam.spidernet.io/parent-nics has under the pool's parent NIC
+  --topology FILE    no cluster: parents (node, mac) and pools (name, subnet, ips, node, pair) in
+                     YAML; the file of provider-sim serves as it is
+
+Exit codes:
+  0  no check failed
+  1  a check failed
+  2  it could not be run, or was interrupted")]
+    Verify(Box<VerifyArgs>),
+}
+
+/// What `verify` is told.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// URL of the provider, such as https://localhost:8443
+    #[arg(required_unless_present = "list")]
+    url: Option<String>,
+    /// CA bundle (PEM) its certificate is verified by
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure_skip_verify")]
+    ca: Option<PathBuf>,
+    /// Name its certificate has to carry, if not the URL's: NAME.NAMESPACE.svc behind a port-forward
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// Do not verify its certificate
+    #[arg(long)]
+    insecure_skip_verify: bool,
+    /// Pools of the cluster to test with
+    #[arg(
+        long = "pool",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "topology"
+    )]
+    pools: Vec<String>,
+    /// Nodes to allocate on, and the MACs of their parent NICs
+    #[arg(long = "node", value_name = "NAME[=MAC]", value_delimiter = ',', value_parser = node)]
+    nodes: Vec<(String, Option<Mac>)>,
+    /// Nodes and pools of a provider without a cluster (YAML)
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// Budget of a call, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..100))]
+    timeout: u64,
+    /// Only these checks or groups, such as answer,release.prewarm
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    only: Vec<String>,
+    /// List the checks and their clauses, test nothing
+    #[arg(long)]
+    list: bool,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
+
+/// The command line asks for nothing that can be done.
+#[derive(Debug, thiserror::Error)]
+enum UsageError {
+    #[error("nothing to test with: name pools of the cluster (--pool), or a file (--topology)")]
+    Target,
+    #[error("--ca FILE is needed to verify the provider's certificate, or --insecure-skip-verify")]
+    Ca,
+    #[error("there is no check or group {0}; --list shows them")]
+    Check(String),
+    #[error("none of the pools can be tested: name an IPv4 pool that is marked for a provider")]
+    Pool,
+}
+
+fn node(text: &str) -> Result<(String, Option<Mac>), String> {
+    let (name, mac) = text
+        .split_once('=')
+        .map_or((text, None), |(name, mac)| (name, Some(mac)));
+    let mac = mac.map(|mac| mac.parse::<Mac>().map_err(|error| error.to_string()));
+    if name.is_empty() {
+        return Err("expected the name of a node, or NAME=MAC".to_owned());
+    }
+    Ok((name.to_owned(), mac.transpose()?))
+}
+
+/// Runs a verb. Its failures have an exit code of their own.
+pub(crate) async fn run(kubeconfig: Option<&Path>, verb: &ProviderVerb) -> ExitCode {
+    let ProviderVerb::Verify(args) = verb;
+    match verify(kubeconfig, args).await {
+        Ok(exit) => exit,
+        Err(error) => {
+            complain("error", &one_line(error.as_ref()));
+            ExitCode::from(NOT_RUN)
+        }
+    }
+}
+
+async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let checks = selected(&args.only)?;
+    let Some(url) = args.url.as_deref().filter(|_| !args.list) else {
+        output::print(&report::list(&checks))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let endpoint = endpoint(url, args)?;
+    let (target, pools, identity) = target(kubeconfig, args).await?;
+    if target.addresses().is_empty() && target.global.is_none() {
+        return Err(UsageError::Pool.into());
+    }
+    let mut kit = Kit {
+        verified: Verified::Not("nothing was sent"),
+        endpoint,
+        target,
+        timeout: Duration::from_secs(args.timeout),
+        pools,
+        identity,
+        seen: Seen::default(),
+    };
+    kit.verified = greet(&kit, args).await?;
+    if matches!(kit.verified, Verified::Refused(_)) {
+        let why = "the provider's certificate is refused: see tls.verified";
+        kit.seen.gone.set(Some(why));
+    }
+    let kit = Rc::new(kit);
+    let mut report = play(&kit, &checks).await?;
+    if report.interrupted {
+        complain(
+            "note",
+            "interrupted; giving back what was bound. Again to leave it",
+        );
+    }
+    report.left = tokio::select! {
+        left = cleanup::give_back(&kit) => left,
+        () = interrupted() => vec!["interrupted while giving back: all that was bound may be left".to_owned()],
+    };
+    output::print(&match args.output {
+        Form::Json => output::pretty(&report)?,
+        _ => report.text(),
+    })?;
+    Ok(match (report.interrupted, report.summary.fail) {
+        (true, _) => ExitCode::from(NOT_RUN),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::FAILURE,
+    })
+}
+
+fn selected(only: &[String]) -> Result<Vec<&'static Check>, UsageError> {
+    for name in only {
+        if !catalogue::all().any(|check| catalogue::means(name, check)) {
+            return Err(UsageError::Check(name.clone()));
+        }
+    }
+    let wanted =
+        |check: &&Check| only.is_empty() || only.iter().any(|name| catalogue::means(name, check));
+    Ok(catalogue::all().filter(wanted).collect())
+}
+
+fn endpoint(url: &str, args: &VerifyArgs) -> Result<Endpoint, Box<dyn Error>> {
+    let told = |error: ClientError| with_causes(&error);
+    let mut endpoint = Endpoint::parse(url).map_err(told)?;
+    if let Some(name) = &args.server_name {
+        endpoint = endpoint.with_server_name(name);
+    }
+    match &args.ca {
+        Some(ca) => endpoint = endpoint.with_ca_file(ca),
+        None if url.starts_with("https") && !args.insecure_skip_verify => {
+            return Err(UsageError::Ca.into());
+        }
+        None => {}
+    }
+    raw::probe(&endpoint).map_err(told)?;
+    Ok(endpoint)
+}
+
+/// What is tested with; in a cluster its addresses are held from here on.
+async fn target(
+    kubeconfig: Option<&Path>,
+    args: &VerifyArgs,
+) -> Result<(Target, Option<Pools>, Identity), Box<dyn Error>> {
+    let uid = uuid::Uuid::new_v4().to_string();
+    let identity = Identity {
+        namespace: "provider-verify".to_owned(),
+        name: format!("run-{}", uid.get(..8).unwrap_or_default()),
+        uid,
+    };
+    if let Some(path) = &args.topology {
+        return Ok((topology::read(path, &args.nodes)?, None, identity));
+    }
+    if args.pools.is_empty() {
+        return Err(UsageError::Target.into());
+    }
+    let cluster = Cluster::find(kubeconfig).await?;
+    let target = cluster_target::choose(&cluster, &args.pools, &args.nodes).await?;
+    let pools = Pools::new(cluster.client().clone(), identity.clone());
+    Ok((target, Some(pools), identity))
+}
+
+/// The first request: whether anybody answers there, and by what the certificate is verified.
+async fn greet(kit: &Kit, args: &VerifyArgs) -> Result<Verified, Box<dyn Error>> {
+    let mut call = Call::post("/", &Value::Null, String::new());
+    call.method = http::Method::GET;
+    call.body.clear();
+    let answered = tokio::time::timeout(FIRST, raw::send(&kit.endpoint, call.request()?)).await;
+    let failed = match answered {
+        Err(_) => return Err(format!("{} does not answer within {FIRST:?}", kit.endpoint).into()),
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error),
+    };
+    match (failed, &args.ca) {
+        (Some(error @ TransportError::Tls { .. }), Some(_)) => {
+            Ok(Verified::Refused(with_causes(&error)))
+        }
+        (Some(error), _) => Err(with_causes(&error).into()),
+        (None, Some(ca)) => Ok(Verified::By(format!("verified by {}", ca.display()))),
+        (None, None) if args.insecure_skip_verify => {
+            Ok(Verified::Not("asked not to verify; Spiderpool does"))
+        }
+        (None, None) => Ok(Verified::Not("plain HTTP; Spiderpool speaks TLS")),
+    }
+}
+
+/// Holds the addresses and plays all checks, until a signal comes.
+async fn play(kit: &Rc<Kit>, checks: &[&'static Check]) -> Result<Report, Box<dyn Error>> {
+    let mut lines = Vec::new();
+    let progress = Progress::new(checks.len());
+    let all = async {
+        if let Some(pools) = &kit.pools {
+            for (pool, addresses) in cleanup::by_pool(kit) {
+                pools.claim(&pool, &addresses).await?;
+            }
+        }
+        for check in checks {
+            progress.begins(check.id);
+            let line = one(kit, check).await;
+            progress.ended(&line);
+            lines.push(line);
+        }
+        Ok::<(), pools::PoolsError>(())
+    };
+    let ended = tokio::select! {
+        ended = all => Some(ended),
+        () = interrupted() => None,
+    };
+    progress.done();
+    if let Some(Err(error)) = ended {
+        for left in cleanup::give_back(kit).await {
+            complain("left", &left);
+        }
+        return Err(error.into());
+    }
+    let mut report = Report::new(kit.endpoint.to_string(), lines);
+    report.interrupted = ended.is_none();
+    Ok(report)
+}
+
+async fn one(kit: &Rc<Kit>, check: &'static Check) -> Line {
+    let ctx = Ctx::new(Rc::clone(kit));
+    let ended = match kit.seen.gone.get() {
+        Some(why) if !check.id.starts_with("tls.") => Err(Stop::Skip(why.to_owned())),
+        _ => (check.run)(&ctx).await,
+    };
+    Line::new(check, ended, ctx.log())
+}
+
+/// SIGINT or SIGTERM.
+async fn interrupted() {
+    let (int, term) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    );
+    let (Ok(mut int), Ok(mut term)) = (int, term) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = int.recv() => {}
+        _ = term.recv() => {}
+    }
+}

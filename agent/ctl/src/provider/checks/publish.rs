@@ -1,0 +1,413 @@
+//! What the provider writes to the pools' status, seen through the Kubernetes API.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use spiderpool_api::ip_meta::{Entry, EntryState, Metadata};
+use spiderpool_api::ippool::{IpMetaData, SpiderIPPool};
+use spiderpool_ipam::range_set::RangeSet;
+use tokio::time::{Instant, sleep};
+
+use super::{boxed, ensure};
+use crate::one_line;
+use crate::provider::catalogue::Check;
+use crate::provider::cleanup;
+use crate::provider::judge::Binding;
+use crate::provider::kit::{Ctx, Stop};
+use crate::provider::pools::Pools;
+use crate::provider::target::Prewarm;
+
+/// Longest wait for a publication, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
+/// How soon one comes in a good provider.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Of what is there before anything is asked.
+pub(crate) const BEFORE: &[Check] = &[
+    Check {
+        id: "publish.generation",
+        holds: "observedGeneration is the pool's generation",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(generation(ctx)),
+    },
+    Check {
+        id: "publish.scope",
+        holds: "metadata is a JSON envelope whose scope is the node of a prewarm pool, or empty",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(scope(ctx)),
+    },
+    Check {
+        id: "publish.entries",
+        holds: "each entry is one row of the state table; a prewarm entry names no node",
+        openapi: "-",
+        section: "State table",
+        run: |ctx| boxed(entries(ctx)),
+    },
+    Check {
+        id: "publish.counters",
+        holds: "readyIPCount counts the entries, unreadyIPCount the addresses without one",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(counters(ctx)),
+    },
+    Check {
+        id: "publish.skeleton",
+        holds: "a global pool without sub-ENIs is published too, with the empty scope",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(skeleton(ctx)),
+    },
+    Check {
+        id: "publish.sibling",
+        holds: "the IPv6 pool of a pair has no metadata of its own",
+        openapi: "-",
+        section: "Pairs",
+        run: |ctx| boxed(sibling(ctx)),
+    },
+];
+
+/// Of what was done.
+pub(crate) const AFTER: &[Check] = &[
+    Check {
+        id: "publish.global-entry",
+        holds: "an allocated address appears with the answered MAC and VLAN id and its node",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(global_entry(ctx)),
+    },
+    Check {
+        id: "publish.pair-entry",
+        holds: "the entry of a pair is on the IPv4 pool and names the IPv6 address",
+        openapi: "-",
+        section: "Pairs",
+        run: |ctx| boxed(pair_entry(ctx)),
+    },
+    Check {
+        id: "publish.claims",
+        holds: "the provider writes no records: those of the run are still there",
+        openapi: "-",
+        section: "Publication",
+        run: |ctx| boxed(claims(ctx)),
+    },
+];
+
+/// A pool and what is published of it.
+struct Published {
+    name: String,
+    node: Option<String>,
+    object: SpiderIPPool,
+    told: IpMetaData,
+}
+
+impl Published {
+    fn text(&self) -> Result<&str, Stop> {
+        let observed = self.told.observed_generation;
+        if observed.is_none() || observed != self.object.metadata.generation {
+            let why = "is not published as it is: see publish.generation";
+            return Err(Stop::Skip(format!("pool {} {why}", self.name)));
+        }
+        let none = || Stop::Fail(format!("pool {} has no metadata", self.name));
+        self.told.metadata.as_deref().ok_or_else(none)
+    }
+
+    fn metadata(&self) -> Result<Metadata, Stop> {
+        let metadata = Metadata::decode(self.text()?);
+        let metadata =
+            metadata.map_err(|error| Stop::Skip(format!("{error}: see publish.scope")))?;
+        if metadata.scope == self.node.as_deref().unwrap_or_default() {
+            return Ok(metadata);
+        }
+        let (name, scope) = (&self.name, &metadata.scope);
+        Err(Stop::Skip(format!(
+            "pool {name} has scope {scope:?}: see publish.scope"
+        )))
+    }
+}
+
+fn pools(ctx: &Ctx) -> Result<&Pools, Stop> {
+    let none = || Stop::Skip("the pools' status is needed: run it against a cluster".to_owned());
+    ctx.kit.pools.as_ref().ok_or_else(none)
+}
+
+/// Reads one pool.
+async fn read(ctx: &Ctx, name: &str, node: Option<&str>) -> Result<Published, Stop> {
+    let object = pools(ctx)?.read(name).await;
+    let object = object.map_err(|error| Stop::Skip(one_line(&error)))?;
+    let told = object
+        .status
+        .as_ref()
+        .and_then(|status| status.ip_meta_data.clone());
+    let told = told.unwrap_or_default();
+    ctx.note(
+        &format!("GET pool {name}"),
+        format!(
+            "generation {:?}, observedGeneration {:?}, {:?} ready",
+            object.metadata.generation.unwrap_or_default(),
+            told.observed_generation,
+            told.ready_ip_count,
+        ),
+    );
+    Ok(Published {
+        name: name.to_owned(),
+        node: node.map(str::to_owned),
+        object,
+        told,
+    })
+}
+
+/// Reads the pools of the target that have metadata.
+async fn all(ctx: &Ctx) -> Result<Vec<Published>, Stop> {
+    pools(ctx)?;
+    let target = ctx.target();
+    let mut names: Vec<(&str, Option<&str>)> = Vec::new();
+    names.extend(
+        target
+            .global
+            .iter()
+            .map(|global| (global.pool.as_str(), None)),
+    );
+    names.extend(target.pair.iter().map(|pair| (pair.v4_pool.as_str(), None)));
+    let prewarm = target.prewarm.iter();
+    names.extend(prewarm.map(|one| (one.pool.as_str(), Some(one.node.as_str()))));
+    let mut all = Vec::new();
+    for (name, node) in names {
+        all.push(read(ctx, name, node).await?);
+    }
+    Ok(all)
+}
+
+/// Waits, because a spec may have changed a moment ago.
+async fn generation(ctx: &Ctx) -> Result<(), Stop> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let behind = all(ctx)
+            .await?
+            .into_iter()
+            .find(|pool| pool.told.observed_generation != pool.object.metadata.generation);
+        let Some(pool) = behind else { return Ok(()) };
+        if Instant::now() > deadline {
+            return Err(Stop::Fail(format!(
+                "pool {} is at generation {}, observedGeneration is {:?} for {PATIENCE:?}",
+                pool.name,
+                pool.object.metadata.generation.unwrap_or_default(),
+                pool.told.observed_generation
+            )));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn scope(ctx: &Ctx) -> Result<(), Stop> {
+    for pool in all(ctx).await? {
+        let text = pool.text()?;
+        let metadata = Metadata::decode(text);
+        let metadata =
+            metadata.map_err(|error| Stop::Fail(format!("pool {}: {error}", pool.name)))?;
+        let wanted = pool.node.as_deref().unwrap_or_default();
+        ensure(metadata.scope == wanted, || {
+            format!(
+                "pool {}: scope is {:?}, wanted {wanted:?}",
+                pool.name, metadata.scope
+            )
+        })?;
+    }
+    Ok(())
+}
+
+async fn entries(ctx: &Ctx) -> Result<(), Stop> {
+    for pool in all(ctx).await? {
+        let metadata = pool.metadata()?;
+        if let Some(bad) = metadata.bad.first() {
+            return Err(Stop::Fail(format!(
+                "pool {}, {}: {}",
+                pool.name, bad.key, bad.reason
+            )));
+        }
+        let foreign = metadata.entries.iter().find(|(_, entry)| {
+            pool.node.is_some()
+                && matches!(&entry.state, EntryState::Attached { node: Some(_), .. })
+        });
+        ensure(foreign.is_none(), || {
+            let ip = foreign.map(|(ip, _)| ip.to_string()).unwrap_or_default();
+            format!(
+                "pool {}, {ip}: an entry of a prewarm pool names a node",
+                pool.name
+            )
+        })?;
+    }
+    Ok(())
+}
+
+async fn counters(ctx: &Ctx) -> Result<(), Stop> {
+    for pool in all(ctx).await? {
+        let metadata = pool.metadata()?;
+        let ready = metadata.entries.len() + metadata.bad.len();
+        let ready = i64::try_from(ready).unwrap_or(i64::MAX);
+        let unready = capacity(&pool.object)?.saturating_sub(ready).max(0);
+        let told = (pool.told.ready_ip_count, pool.told.unready_ip_count);
+        ensure(told == (Some(ready), Some(unready)), || {
+            format!(
+                "pool {} has {ready} entries and {unready} addresses without one; told are {:?} and {:?}",
+                pool.name, told.0, told.1
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Addresses of `ips` less `excludeIPs`.
+fn capacity(pool: &SpiderIPPool) -> Result<i64, Stop> {
+    let set = |texts: &Option<Vec<String>>| {
+        let texts = texts.as_deref().unwrap_or_default();
+        RangeSet::from_texts(texts).map_err(|error| Stop::Skip(error.to_string()))
+    };
+    Ok(set(&pool.spec.ips)?
+        .subtract(&set(&pool.spec.exclude_ips)?)
+        .count())
+}
+
+/// Only seen as long as nothing was allocated.
+async fn skeleton(ctx: &Ctx) -> Result<(), Stop> {
+    let Some(global) = &ctx.target().global else {
+        return Err(Stop::Skip("no global pool was named".to_owned()));
+    };
+    let pool = read(ctx, &global.pool, None).await?;
+    if pool.metadata()?.entries.is_empty() {
+        return Ok(());
+    }
+    let (name, why) = (&pool.name, "has entries; a new one would show it");
+    Err(Stop::Skip(format!("pool {name} {why}")))
+}
+
+async fn sibling(ctx: &Ctx) -> Result<(), Stop> {
+    let Some(pair) = &ctx.target().pair else {
+        return Err(Stop::Skip("no pair of global pools was named".to_owned()));
+    };
+    let pool = read(ctx, &pair.v6_pool, None).await?;
+    ensure(pool.told.metadata.is_none(), || {
+        format!(
+            "pool {} has metadata; it belongs on {}",
+            pair.v6_pool, pair.v4_pool
+        )
+    })
+}
+
+async fn global_entry(ctx: &Ctx) -> Result<(), Stop> {
+    pools(ctx)?;
+    let one = ctx.single(0)?;
+    let binding = ctx.allocate(one.node, &[one.item()]).await?.at(0)?;
+    wait_for(ctx, &one.global.pool, one.ip, &one.node.name, binding, None).await
+}
+
+async fn pair_entry(ctx: &Ctx) -> Result<(), Stop> {
+    pools(ctx)?;
+    let (pair, node, item) = ctx.pair_of(0)?;
+    let binding = ctx.allocate(node, &[item]).await?.at(0)?;
+    let Some((v4, v6)) = pair.free.first() else {
+        return Ok(());
+    };
+    wait_for(ctx, &pair.v4_pool, *v4, &node.name, binding, Some(*v6)).await
+}
+
+/// Waits for the entry of a binding.
+async fn wait_for(
+    ctx: &Ctx,
+    pool: &str,
+    ip: Ipv4Addr,
+    node: &str,
+    binding: Binding,
+    partner: Option<Ipv6Addr>,
+) -> Result<(), Stop> {
+    let began = Instant::now();
+    let wanted = EntryState::Attached {
+        node: Some(node.to_owned()),
+        vlan: binding.vlan,
+        mac: binding.mac,
+    };
+    loop {
+        let entry = entry(ctx, pool, None, ip.into()).await?;
+        let is_it = entry
+            .as_ref()
+            .is_some_and(|one| one.state == wanted && one.ipv6 == partner);
+        if is_it && began.elapsed() > SOON {
+            let took = began.elapsed().as_secs();
+            return Err(Stop::Advice(format!(
+                "the entry of {ip} came after {took} s; until then other nodes take its address for free"
+            )));
+        }
+        if is_it {
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(Stop::Fail(format!(
+                "pool {pool}: the entry of {ip} is {entry:?} after {PATIENCE:?}, wanted {wanted:?} with ipv6 {partner:?}"
+            )));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn entry(
+    ctx: &Ctx,
+    name: &str,
+    node: Option<&str>,
+    ip: IpAddr,
+) -> Result<Option<Entry>, Stop> {
+    let object = pools(ctx)?.read(name).await;
+    let object = object.map_err(|error| Stop::Skip(one_line(&error)))?;
+    let told = object.status.as_ref();
+    let told = told
+        .and_then(|status| status.ip_meta_data.clone())
+        .unwrap_or_default();
+    let (name, node) = (name.to_owned(), node.map(str::to_owned));
+    let pool = Published {
+        name,
+        node,
+        object,
+        told,
+    };
+    Ok(pool.metadata()?.entries.remove(&ip))
+}
+
+async fn claims(ctx: &Ctx) -> Result<(), Stop> {
+    let pools = pools(ctx)?;
+    for (pool, addresses) in cleanup::by_pool(&ctx.kit) {
+        let lost = pools.lost(&pool, &addresses).await;
+        let lost = lost.map_err(|error| Stop::Skip(one_line(&error)))?;
+        ensure(lost.is_empty(), || {
+            format!(
+                "pool {pool}: the records of {lost:?} are gone (by the provider, unless garbage collection was faster)"
+            )
+        })?;
+        ctx.note(&format!("GET pool {pool}"), "all records are there");
+    }
+    Ok(())
+}
+
+impl Ctx {
+    /// Where the published entry of a global address is attached, once a flush had its time.
+    pub(super) async fn published_node(&self, ip: Ipv4Addr) -> Result<Option<String>, Stop> {
+        sleep(SOON).await;
+        let global = self.target().global.as_ref();
+        let pool = global
+            .map(|global| global.pool.as_str())
+            .unwrap_or_default();
+        let entry = entry(self, pool, None, ip.into()).await?;
+        Ok(match entry.map(|entry| entry.state) {
+            Some(EntryState::Attached { node, .. }) => node,
+            _ => None,
+        })
+    }
+
+    /// The entry of a prewarm address as it is now.
+    pub(super) async fn prewarm_entry(
+        &self,
+        prewarm: &Prewarm,
+        ip: Ipv4Addr,
+    ) -> Result<Option<Entry>, Stop> {
+        entry(self, &prewarm.pool, Some(&prewarm.node), ip.into()).await
+    }
+}

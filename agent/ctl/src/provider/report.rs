@@ -1,0 +1,201 @@
+//! What a run came to: a line a check for people, an object for scripts. Prints nothing itself.
+
+use comfy_table::{Cell, Color};
+use serde::Serialize;
+
+use super::catalogue::Check;
+use super::kit::{Exchange, Stop};
+use crate::output;
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Pass,
+    Fail,
+    Advice,
+    Skipped,
+}
+
+impl Verdict {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Advice => "advice",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    const fn colour(self) -> Color {
+        match self {
+            Self::Pass => Color::Green,
+            Self::Fail => Color::Red,
+            Self::Advice => Color::Yellow,
+            Self::Skipped => Color::DarkGrey,
+        }
+    }
+}
+
+/// The clause a check comes from.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Clause {
+    /// Operation and field of docs/iaas-provider.openapi.yaml.
+    pub(crate) openapi: &'static str,
+    /// Section of docs/provider.md.
+    pub(crate) section: &'static str,
+}
+
+/// One check's result. The JSON keys are fixed: scripts rely on them.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Line {
+    pub(crate) check: &'static str,
+    pub(crate) holds: &'static str,
+    pub(crate) verdict: Verdict,
+    /// Why it did not pass.
+    pub(crate) why: Option<String>,
+    pub(crate) clause: Clause,
+    pub(crate) exchanges: Vec<Exchange>,
+}
+
+impl Line {
+    pub(crate) fn new(check: &Check, ended: Result<(), Stop>, exchanges: Vec<Exchange>) -> Self {
+        let (verdict, why) = match ended {
+            Ok(()) => (Verdict::Pass, None),
+            Err(Stop::Fail(why)) => (Verdict::Fail, Some(why)),
+            Err(Stop::Advice(why)) => (Verdict::Advice, Some(why)),
+            Err(Stop::Skip(why)) => (Verdict::Skipped, Some(why)),
+        };
+        Self {
+            check: check.id,
+            holds: check.holds,
+            verdict,
+            why,
+            clause: Clause {
+                openapi: check.openapi,
+                section: check.section,
+            },
+            exchanges,
+        }
+    }
+}
+
+/// How many of each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) pass: usize,
+    pub(crate) fail: usize,
+    pub(crate) advice: usize,
+    pub(crate) skipped: usize,
+}
+
+/// The whole.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) provider: String,
+    pub(crate) summary: Summary,
+    /// Ended by a signal before all checks were tried.
+    pub(crate) interrupted: bool,
+    pub(crate) checks: Vec<Line>,
+    /// What could not be given back.
+    pub(crate) left: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(provider: String, checks: Vec<Line>) -> Self {
+        let count = |verdict| checks.iter().filter(|line| line.verdict == verdict).count();
+        let summary = Summary {
+            pass: count(Verdict::Pass),
+            fail: count(Verdict::Fail),
+            advice: count(Verdict::Advice),
+            skipped: count(Verdict::Skipped),
+        };
+        Self {
+            provider,
+            summary,
+            interrupted: false,
+            checks,
+            left: Vec::new(),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut table = output::bare_table(&["VERDICT", "CHECK", "SENT", "GOT", "MS", "CLAUSE"]);
+        table.add_rows(self.checks.iter().map(row));
+        let mut text = output::drawn(table);
+        let told = |verdict| {
+            self.checks
+                .iter()
+                .filter(move |line| line.verdict == verdict)
+        };
+        for verdict in [Verdict::Fail, Verdict::Advice, Verdict::Skipped] {
+            let mut lines = told(verdict).peekable();
+            if lines.peek().is_some() {
+                text.push_str(&format!("\n{}:\n", heading(verdict)));
+            }
+            for line in lines {
+                let why = line.why.as_deref().unwrap_or_default();
+                text.push_str(&format!("  {}: {why}\n", line.check));
+                if verdict != Verdict::Skipped {
+                    let Clause { openapi, section } = line.clause;
+                    text.push_str(&format!("    wanted: {}\n", line.holds));
+                    text.push_str(&format!("    clause: {openapi} of docs/iaas-provider.openapi.yaml; docs/provider.md, {section:?}\n"));
+                }
+            }
+        }
+        if !self.left.is_empty() {
+            text.push_str("\nleft behind:\n");
+        }
+        for left in &self.left {
+            text.push_str(&format!("  {left}\n"));
+        }
+        let Summary {
+            pass,
+            fail,
+            advice,
+            skipped,
+        } = self.summary;
+        let cut = if self.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        };
+        text.push_str(&format!(
+            "\n{}: {pass} passed, {fail} failed, {advice} advice, {skipped} skipped{cut}\n",
+            self.provider
+        ));
+        text
+    }
+}
+
+const fn heading(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fail => "failed",
+        Verdict::Advice => "advice (not a fault, but better done otherwise)",
+        Verdict::Skipped | Verdict::Pass => "skipped",
+    }
+}
+
+/// The exchange that decided: the last.
+fn row(line: &Line) -> Vec<Cell> {
+    let last = line.exchanges.last();
+    let text = |of: fn(&Exchange) -> String| last.map_or_else(|| "-".to_owned(), of);
+    vec![
+        Cell::new(line.verdict.word()).fg(line.verdict.colour()),
+        Cell::new(line.check),
+        Cell::new(text(|exchange| exchange.sent.clone())),
+        Cell::new(text(|exchange| exchange.got.clone())),
+        Cell::new(text(|exchange| exchange.milliseconds.to_string())),
+        Cell::new(line.clause.openapi),
+    ]
+}
+
+/// The checks there are, for `--list`.
+pub(crate) fn list(checks: &[&'static Check]) -> String {
+    let rows = checks.iter().map(|check| {
+        let words = [check.id, check.section, check.openapi, check.holds];
+        words.map(str::to_owned).to_vec()
+    });
+    output::grid(&["CHECK", "SECTION", "OPENAPI", "HOLDS"], rows)
+}

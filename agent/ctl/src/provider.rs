@@ -6,6 +6,7 @@ mod catalogue;
 mod checks;
 mod cleanup;
 mod cluster_target;
+mod ctx;
 mod judge;
 mod kit;
 mod pools;
@@ -30,7 +31,8 @@ use spiderpool_iaas::error::TransportError;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::catalogue::Check;
-use self::kit::{Ctx, Kit, Seen, Stop, Verified};
+use self::ctx::Ctx;
+use self::kit::{Kit, Seen, Stop, Verified};
 use self::pools::Pools;
 use self::progress::Progress;
 use self::report::{Line, Report};

@@ -1,7 +1,8 @@
 //! What a check is, and all of them in the order they run in.
 
 use super::checks;
-use super::kit::{Ctx, Run};
+use super::ctx::Ctx;
+use super::kit::Run;
 
 /// A check.
 pub(crate) struct Check {

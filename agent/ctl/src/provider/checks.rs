@@ -8,6 +8,7 @@ pub(crate) mod concurrency;
 pub(crate) mod malformed;
 pub(crate) mod pair;
 pub(crate) mod publish;
+mod published;
 pub(crate) mod refuse;
 pub(crate) mod release;
 pub(crate) mod tls;
@@ -18,7 +19,8 @@ use futures::FutureExt;
 use serde_json::Value;
 use spiderpool_api::value::Mac;
 
-use super::kit::{Ctx, Run, Stop};
+use super::ctx::Ctx;
+use super::kit::{Run, Stop};
 use super::target::{Global, Node, Pair};
 use super::wire::Call;
 

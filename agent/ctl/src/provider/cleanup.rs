@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::kit::{Ctx, Kit, Stop};
+use super::ctx::Ctx;
+use super::kit::{Kit, Stop};
 use crate::one_line;
 
 /// Gives back; returns a line for each thing that is left.

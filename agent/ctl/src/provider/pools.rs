@@ -179,6 +179,7 @@ impl Pools {
             pod: self.pod(),
             pod_uid: uid.to_owned(),
             nic: Some(format!("net{number}")),
+            node: None,
             releasing: None,
             extra: Map::new(),
         }

@@ -40,10 +40,28 @@ impl Verdict {
 /// The clause a check comes from.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Clause {
-    /// Operation and field of docs/iaas-provider.openapi.yaml.
+    /// Operation and field of docs/iaas-provider.openapi.yaml; empty for what is not of a call.
     pub(crate) openapi: &'static str,
     /// Section of docs/provider.md.
     pub(crate) section: &'static str,
+}
+
+impl Clause {
+    /// For a column. What is not of a call is not in the OpenAPI file.
+    fn short(self) -> String {
+        match self.openapi {
+            "" => format!("provider.md, {:?}", self.section),
+            openapi => openapi.to_owned(),
+        }
+    }
+
+    fn in_full(self) -> String {
+        let section = format!("docs/provider.md, {:?}", self.section);
+        match self.openapi {
+            "" => section,
+            openapi => format!("{openapi} of docs/iaas-provider.openapi.yaml; {section}"),
+        }
+    }
 }
 
 /// One check's result. The JSON keys are fixed: scripts rely on them.
@@ -138,9 +156,8 @@ impl Report {
                 let why = line.why.as_deref().unwrap_or_default();
                 text.push_str(&format!("  {}: {why}\n", line.check));
                 if verdict != Verdict::Skipped {
-                    let Clause { openapi, section } = line.clause;
                     text.push_str(&format!("    wanted: {}\n", line.holds));
-                    text.push_str(&format!("    clause: {openapi} of docs/iaas-provider.openapi.yaml; docs/provider.md, {section:?}\n"));
+                    text.push_str(&format!("    clause: {}\n", line.clause.in_full()));
                 }
             }
         }
@@ -187,7 +204,7 @@ fn row(line: &Line) -> Vec<Cell> {
         Cell::new(text(|exchange| exchange.sent.clone())),
         Cell::new(text(|exchange| exchange.got.clone())),
         Cell::new(text(|exchange| exchange.milliseconds.to_string())),
-        Cell::new(line.clause.openapi),
+        Cell::new(line.clause.short()),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! The command line, TLS, and a run that ends before its end.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -132,8 +133,9 @@ async fn the_certificate_is_verified_by_the_ca_that_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let (ca, other) = (dir.path().join("ca.crt"), dir.path().join("other.crt"));
     let name = "iaas-network-provider.iaas-network-provider-system.svc";
-    let tls = Arc::new(Tls::new(vec![name.to_owned()], ca.clone()).unwrap());
-    Tls::new(vec![name.to_owned()], other.clone()).unwrap();
+    let start = |ca: &Path| Tls::start(vec![name.to_owned()], Some(ca.to_owned()), None);
+    let tls = Arc::new(start(&ca).await.unwrap());
+    start(&other).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(tls.serve(listener, contract::router(Arc::clone(&rig.service))));

@@ -46,6 +46,7 @@ pub(crate) fn settings() -> Settings {
             attach_ms: 2,
             detach_ms: 2,
             delete_ms: 2,
+            update_ms: 2,
         },
         flush_ms: 5,
         ..Settings::default()

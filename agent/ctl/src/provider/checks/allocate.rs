@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::{Single, boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::target::Node;
 use crate::provider::wire::{Call, with};
 

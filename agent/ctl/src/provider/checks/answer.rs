@@ -5,8 +5,9 @@ use std::future::ready;
 
 use super::boxed;
 use crate::provider::catalogue::Check;
+use crate::provider::ctx::Ctx;
 use crate::provider::judge::Rule;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::kit::Stop;
 
 macro_rules! answer {
     ($rule:ident, $holds:literal, $openapi:literal) => {

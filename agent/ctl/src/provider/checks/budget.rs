@@ -7,7 +7,8 @@ use futures::{StreamExt, stream};
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, Reply};
 
 /// A budget nobody can keep, milliseconds.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
+use crate::provider::ctx::Ctx;
 use crate::provider::judge::Binding;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, Released, Reply};
 
 /// Calls at a time.

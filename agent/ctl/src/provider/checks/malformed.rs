@@ -6,7 +6,8 @@ use spiderpool_api::provider::{ALLOCATE_PATH, RELEASE_PATH};
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, with};
 
 /// Depth of nested arrays, and length of a long body, bytes: beyond what any call needs.

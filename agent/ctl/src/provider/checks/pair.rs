@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, with};
 
 pub(crate) const CHECKS: &[Check] = &[

@@ -1,69 +1,69 @@
 //! What the provider writes to the pools' status, seen through the Kubernetes API.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use spiderpool_api::ip_meta::{Entry, EntryState, Metadata};
-use spiderpool_api::ippool::{IpMetaData, SpiderIPPool};
+use spiderpool_api::ip_meta::{EntryState, Metadata};
+use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio::time::{Instant, sleep};
 
+use super::published::{all, entry, pools, read};
 use super::{boxed, ensure};
 use crate::one_line;
 use crate::provider::catalogue::Check;
 use crate::provider::cleanup;
+use crate::provider::ctx::Ctx;
 use crate::provider::judge::Binding;
-use crate::provider::kit::{Ctx, Stop};
-use crate::provider::pools::Pools;
-use crate::provider::target::Prewarm;
+use crate::provider::kit::Stop;
 
 /// Longest wait for a publication, and between two looks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 /// How soon one comes in a good provider.
-const SOON: Duration = Duration::from_secs(2);
+pub(super) const SOON: Duration = Duration::from_secs(2);
 
 /// Of what is there before anything is asked.
 pub(crate) const BEFORE: &[Check] = &[
     Check {
         id: "publish.generation",
         holds: "observedGeneration is the pool's generation",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(generation(ctx)),
     },
     Check {
         id: "publish.scope",
         holds: "metadata is a JSON envelope whose scope is the node of a prewarm pool, or empty",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(scope(ctx)),
     },
     Check {
         id: "publish.entries",
         holds: "each entry is one row of the state table; a prewarm entry names no node",
-        openapi: "-",
+        openapi: "",
         section: "State table",
         run: |ctx| boxed(entries(ctx)),
     },
     Check {
         id: "publish.counters",
         holds: "readyIPCount counts the entries, unreadyIPCount the addresses without one",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(counters(ctx)),
     },
     Check {
         id: "publish.skeleton",
         holds: "a global pool without sub-ENIs is published too, with the empty scope",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(skeleton(ctx)),
     },
     Check {
         id: "publish.sibling",
         holds: "the IPv6 pool of a pair has no metadata of its own",
-        openapi: "-",
+        openapi: "",
         section: "Pairs",
         run: |ctx| boxed(sibling(ctx)),
     },
@@ -74,115 +74,31 @@ pub(crate) const AFTER: &[Check] = &[
     Check {
         id: "publish.global-entry",
         holds: "an allocated address appears with the answered MAC and VLAN id and its node",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(global_entry(ctx)),
     },
     Check {
         id: "publish.pair-entry",
         holds: "the entry of a pair is on the IPv4 pool and names the IPv6 address",
-        openapi: "-",
+        openapi: "",
         section: "Pairs",
         run: |ctx| boxed(pair_entry(ctx)),
     },
     Check {
         id: "publish.claims",
         holds: "the provider writes no records: those of the run are still there",
-        openapi: "-",
+        openapi: "",
         section: "Publication",
         run: |ctx| boxed(claims(ctx)),
     },
 ];
 
-/// A pool and what is published of it.
-struct Published {
-    name: String,
-    node: Option<String>,
-    object: SpiderIPPool,
-    told: IpMetaData,
-}
-
-impl Published {
-    fn text(&self) -> Result<&str, Stop> {
-        let observed = self.told.observed_generation;
-        if observed.is_none() || observed != self.object.metadata.generation {
-            let why = "is not published as it is: see publish.generation";
-            return Err(Stop::Skip(format!("pool {} {why}", self.name)));
-        }
-        let none = || Stop::Fail(format!("pool {} has no metadata", self.name));
-        self.told.metadata.as_deref().ok_or_else(none)
-    }
-
-    fn metadata(&self) -> Result<Metadata, Stop> {
-        let metadata = Metadata::decode(self.text()?);
-        let metadata =
-            metadata.map_err(|error| Stop::Skip(format!("{error}: see publish.scope")))?;
-        if metadata.scope == self.node.as_deref().unwrap_or_default() {
-            return Ok(metadata);
-        }
-        let (name, scope) = (&self.name, &metadata.scope);
-        Err(Stop::Skip(format!(
-            "pool {name} has scope {scope:?}: see publish.scope"
-        )))
-    }
-}
-
-fn pools(ctx: &Ctx) -> Result<&Pools, Stop> {
-    let none = || Stop::Skip("the pools' status is needed: run it against a cluster".to_owned());
-    ctx.kit.pools.as_ref().ok_or_else(none)
-}
-
-/// Reads one pool.
-async fn read(ctx: &Ctx, name: &str, node: Option<&str>) -> Result<Published, Stop> {
-    let object = pools(ctx)?.read(name).await;
-    let object = object.map_err(|error| Stop::Skip(one_line(&error)))?;
-    let told = object
-        .status
-        .as_ref()
-        .and_then(|status| status.ip_meta_data.clone());
-    let told = told.unwrap_or_default();
-    ctx.note(
-        &format!("GET pool {name}"),
-        format!(
-            "generation {:?}, observedGeneration {:?}, {:?} ready",
-            object.metadata.generation.unwrap_or_default(),
-            told.observed_generation,
-            told.ready_ip_count,
-        ),
-    );
-    Ok(Published {
-        name: name.to_owned(),
-        node: node.map(str::to_owned),
-        object,
-        told,
-    })
-}
-
-/// Reads the pools of the target that have metadata.
-async fn all(ctx: &Ctx) -> Result<Vec<Published>, Stop> {
-    pools(ctx)?;
-    let target = ctx.target();
-    let mut names: Vec<(&str, Option<&str>)> = Vec::new();
-    names.extend(
-        target
-            .global
-            .iter()
-            .map(|global| (global.pool.as_str(), None)),
-    );
-    names.extend(target.pair.iter().map(|pair| (pair.v4_pool.as_str(), None)));
-    let prewarm = target.prewarm.iter();
-    names.extend(prewarm.map(|one| (one.pool.as_str(), Some(one.node.as_str()))));
-    let mut all = Vec::new();
-    for (name, node) in names {
-        all.push(read(ctx, name, node).await?);
-    }
-    Ok(all)
-}
-
 /// Waits, because a spec may have changed a moment ago.
 async fn generation(ctx: &Ctx) -> Result<(), Stop> {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        ctx.tell_anew();
         let behind = all(ctx)
             .await?
             .into_iter()
@@ -350,28 +266,6 @@ async fn wait_for(
     }
 }
 
-async fn entry(
-    ctx: &Ctx,
-    name: &str,
-    node: Option<&str>,
-    ip: IpAddr,
-) -> Result<Option<Entry>, Stop> {
-    let object = pools(ctx)?.read(name).await;
-    let object = object.map_err(|error| Stop::Skip(one_line(&error)))?;
-    let told = object.status.as_ref();
-    let told = told
-        .and_then(|status| status.ip_meta_data.clone())
-        .unwrap_or_default();
-    let (name, node) = (name.to_owned(), node.map(str::to_owned));
-    let pool = Published {
-        name,
-        node,
-        object,
-        told,
-    };
-    Ok(pool.metadata()?.entries.remove(&ip))
-}
-
 async fn claims(ctx: &Ctx) -> Result<(), Stop> {
     let pools = pools(ctx)?;
     for (pool, addresses) in cleanup::by_pool(&ctx.kit) {
@@ -385,29 +279,4 @@ async fn claims(ctx: &Ctx) -> Result<(), Stop> {
         ctx.note(&format!("GET pool {pool}"), "all records are there");
     }
     Ok(())
-}
-
-impl Ctx {
-    /// Where the published entry of a global address is attached, once a flush had its time.
-    pub(super) async fn published_node(&self, ip: Ipv4Addr) -> Result<Option<String>, Stop> {
-        sleep(SOON).await;
-        let global = self.target().global.as_ref();
-        let pool = global
-            .map(|global| global.pool.as_str())
-            .unwrap_or_default();
-        let entry = entry(self, pool, None, ip.into()).await?;
-        Ok(match entry.map(|entry| entry.state) {
-            Some(EntryState::Attached { node, .. }) => node,
-            _ => None,
-        })
-    }
-
-    /// The entry of a prewarm address as it is now.
-    pub(super) async fn prewarm_entry(
-        &self,
-        prewarm: &Prewarm,
-        ip: Ipv4Addr,
-    ) -> Result<Option<Entry>, Stop> {
-        entry(self, &prewarm.pool, Some(&prewarm.node), ip.into()).await
-    }
 }

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, with};
 
 /// Documentation addresses: no cloud subnet is there (RFC 5737).

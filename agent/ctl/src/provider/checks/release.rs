@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::Stop;
 use crate::provider::target::Prewarm;
 use crate::provider::wire::{Call, Released, with};
 

@@ -4,7 +4,8 @@ use std::future::ready;
 
 use super::boxed;
 use crate::provider::catalogue::Check;
-use crate::provider::kit::{Ctx, Stop, Verified};
+use crate::provider::ctx::Ctx;
+use crate::provider::kit::{Stop, Verified};
 
 pub(crate) const CHECKS: &[Check] = &[Check {
     id: "tls.verified",

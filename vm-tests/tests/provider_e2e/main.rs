@@ -16,6 +16,7 @@
 
 mod allocate;
 mod binaries;
+mod generation_1;
 mod hit;
 mod release;
 mod rig;

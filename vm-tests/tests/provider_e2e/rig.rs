@@ -28,6 +28,8 @@ pub(crate) const PARENT_MAC: &str = "fa:16:3e:01:00:01";
 pub(crate) const GLOBAL: &str = "g-1";
 /// The prewarm pool, 10.72.0.30 and .31.
 pub(crate) const PREWARM: &str = "w-1";
+/// The plain pool, 10.72.0.50 to .52.
+pub(crate) const PLAIN_POOL: &str = "p-1";
 /// `httpRequestTimeout` of the agent, seconds.
 pub(crate) const TIMEOUT_S: u64 = 2;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -210,6 +212,20 @@ impl Rig {
             .find(|object| object["metadata"]["name"] == name.as_str())
     }
 
+    /// What the agent's socket answers.
+    pub(crate) fn ask(&self, path: &str) -> (u16, Value) {
+        let mut stream = UnixStream::connect(socket_of(self.dir.path())).unwrap();
+        let request = Request {
+            method: "GET",
+            path,
+            headers: &[],
+            body: &[],
+        };
+        let answer = exchange(&mut stream, &request).unwrap();
+        let body = serde_json::from_slice(&answer.body).unwrap_or_default();
+        (answer.status, body)
+    }
+
     /// How often the agent logged this.
     pub(crate) fn logged(&self, text: &str) -> usize {
         self.agent.log().matches(text).count()
@@ -285,6 +301,7 @@ fn write_etc(dir: &Path, conf: &Value) {
             json!({ names::IAAS_PROVIDER: "sim", names::PARENT_NIC: "eth1" }),
             json!(["n1"]),
         ),
+        pool(PLAIN_POOL, "10.72.0.50-10.72.0.52", json!({}), json!([])),
     ];
     fs::write(manifests.join("pools.yaml"), pools.join("\n---\n")).unwrap();
 }

@@ -8,7 +8,7 @@
 
 mod certificates;
 mod kinds;
-mod ports;
+pub(crate) mod ports;
 mod processes;
 pub mod relay;
 
@@ -121,6 +121,12 @@ impl ControlPlane {
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.join(KUBECONFIG)
+    }
+
+    /// Port of the API server, on loopback.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 
     /// A client of the API.

@@ -3,10 +3,12 @@
 //!
 //! Owns the kernel package ([`kernel`]), the root folder ([`root`]), the boot and its outcome
 //! ([`guest`]), and the parser of libtest output ([`libtest`]) that both sides of a test run need.
-//! [`lab`] builds clouds in network namespaces, [`control_plane`] runs etcd and kube-apiserver.
+//! [`lab`] builds clouds in network namespaces, [`control_plane`] runs etcd and kube-apiserver,
+//! [`cluster`] puts agents, controller and a provider around them.
 //! Products are seen as binaries, sockets and files; only the wire types and netlink are linked.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod console;
 pub mod control_plane;
 pub mod guest;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 /// Ports nobody listens on just now. Programs that cannot be handed a socket take one a moment
 /// later; whoever is quicker makes their start fail, with its own words.
-pub(super) fn free<const N: usize>() -> Result<[u16; N]> {
+pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::new();
     let mut ports = [0; N];
     for port in &mut ports {

@@ -1,5 +1,5 @@
-//! A TCP relay before an API server: counts what passes, and can let connections die without a word,
-//! as a middle box does that has forgotten them.
+//! A TCP relay before a server on loopback: counts what passes, and can let connections die without a
+//! word, as a middle box does that has forgotten them. It may listen in another network namespace.
 //!
 //! Owns its listening port on loopback and its threads, which end with it and its connections.
 
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, thread};
 
 use anyhow::{Context, Result};
+use spiderpool_netops::netns::Netns;
 
 use super::ControlPlane;
 use super::certificates::server;
@@ -22,6 +23,8 @@ const PART: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
+    /// Where it listens; `None`: here.
+    netns: Option<Netns>,
     shared: Arc<Shared>,
 }
 
@@ -42,16 +45,35 @@ impl Relay {
     /// No port on loopback.
     pub fn start(plane: &ControlPlane) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
+        Self::over(listener, None, plane.port)
+    }
+
+    /// Makes what listens on `port` of loopback here be found at the same port in `netns`.
+    ///
+    /// # Errors
+    /// The port is taken there, or the namespace cannot be entered.
+    pub fn into_netns(netns: &Netns, port: u16) -> Result<Self> {
+        let listener = netns
+            .run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)))?
+            .with_context(|| format!("listen on port {port} in {netns}"))?;
+        Self::over(listener, Some(netns.clone()), port)
+    }
+
+    fn over(listener: TcpListener, netns: Option<Netns>, port: u16) -> Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            server: (Ipv4Addr::LOCALHOST, plane.port).into(),
+            server: (Ipv4Addr::LOCALHOST, port).into(),
             answered: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accept(&listener, &accepting));
-        Ok(Self { address, shared })
+        Ok(Self {
+            address,
+            netns,
+            shared,
+        })
     }
 
     /// Writes the kubeconfig of `plane` once more, for clients that shall come through here.
@@ -81,7 +103,11 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         // Wakes the thread that accepts; without it there is none to wake.
-        drop(TcpStream::connect(self.address));
+        let wake = || drop(TcpStream::connect(self.address));
+        match &self.netns {
+            Some(netns) => drop(netns.run(wake)),
+            None => wake(),
+        }
     }
 }
 

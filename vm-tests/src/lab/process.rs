@@ -25,6 +25,8 @@ pub enum Lifetime {
 /// Stands for a namespace where a process stays in its starter's; needs no rights. It leads a
 /// process group of its own: a terminal's Ctrl-C is for its starter alone.
 pub const HERE: &str = "-";
+/// Stands for a new namespace, which has no name and ends with the process.
+pub const NEW: &str = "+";
 
 /// What to run.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The provider of a cloud: how `provider-sim serve` is started, and what its administration shows
 //! and changes. May write its settings file and call its administration.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -122,6 +123,8 @@ pub struct Provider<'a> {
 pub struct CallRecord {
     /// Request path.
     pub path: String,
+    /// Request headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
     /// Request body.
     pub body: Value,
     /// Status of the answer; none while there is no answer.

@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The client logs each failed request, every retry of every watch with it; whoever made the
-/// request says it once, with the object. A directive of the user's wins.
-const QUIET: &str = "kube_client=off";
+/// The client logs each failed request and its watches each refusal, every retry with the whole answer;
+/// whoever made the request says it once, with the object. A directive of the user's wins.
+const QUIET: &str = "kube_client=off,kube_runtime=off";
 
 /// A log level that is none.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +23,7 @@ use super::stored::{self, SECRET, Stored};
 use super::trust::{self, CONFIGURATION};
 use crate::chain::full;
 use crate::clock::Clock;
+use crate::followed::follow;
 
 /// How long an API server may take to use a bundle that was written: it watches its configurations.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -31,8 +31,6 @@ const SETTLE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 /// After a failure, or a write of somebody else's that came first.
 const RETRY: Duration = Duration::from_secs(1);
-/// A watch ends by itself after this many seconds.
-const WATCH_SECONDS: u32 = 200;
 
 /// Where and for whom.
 #[derive(Debug, Clone)]
@@ -216,19 +214,23 @@ impl Keeper {
 
 /// Wakes on every change of the Secret and the configurations.
 fn changes(client: &Client, namespace: &str) -> BoxStream<'static, ()> {
-    let one = |name: &str| {
-        watcher::Config::default()
-            .fields(&format!("metadata.name={name}"))
-            .timeout(WATCH_SECONDS)
-    };
+    let one = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
     let mutating: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(client.clone());
     let validating: Api<PartialObjectMeta<ValidatingWebhookConfiguration>> =
         Api::all(client.clone());
     select_all([
-        woken(watcher(secrets, one(SECRET))),
-        woken(watcher(mutating, one(CONFIGURATION))),
-        woken(watcher(validating, one(CONFIGURATION))),
+        woken(follow(secrets, one(SECRET), SECRET)),
+        woken(follow(
+            mutating,
+            one(CONFIGURATION),
+            "the mutating webhooks",
+        )),
+        woken(follow(
+            validating,
+            one(CONFIGURATION),
+            "the validating webhooks",
+        )),
     ])
     .boxed()
 }
@@ -238,7 +240,6 @@ fn woken<T: Send + 'static>(
 ) -> BoxStream<'static, ()> {
     // A watch that fails is begun anew, and every look reads for itself.
     events
-        .default_backoff()
         .filter_map(|event| async move { event.ok().map(drop) })
         .boxed()
 }

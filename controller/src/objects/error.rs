@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use super::StoreError;
+use crate::chain::answer;
 
 /// What a failed call means to the caller. `verb` and `object` say what was tried.
 #[must_use]
@@ -36,14 +37,7 @@ pub fn store_error(error: kube::Error, verb: &str, object: &str) -> StoreError {
 #[must_use]
 pub fn words(error: kube::Error) -> Box<dyn Error + Send + Sync> {
     match error {
-        kube::Error::Api(status) => {
-            let reason = if status.reason.is_empty() {
-                "no reason given"
-            } else {
-                &status.reason
-            };
-            format!("{} ({}, HTTP {})", status.message, reason, status.code).into()
-        }
+        kube::Error::Api(status) => answer(&status).into(),
         other => Box::new(other),
     }
 }

@@ -14,8 +14,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_api::coordinator::{CoordinatorStatus, PodCidrType, SpiderCoordinator};
@@ -25,17 +24,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::finalizer;
 use crate::chain::full;
+use crate::complaints::Complaints;
 use crate::config::Env;
 use crate::events::{Events, Note};
+use crate::followed::follow;
+use crate::objects::parsed::Parsed;
 use crate::tasks::{Context, Ended};
 use facts::Reader;
 
-/// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
-const WATCH_SECONDS: u32 = 200;
+pub use facts::cni_name;
+
 /// Between two looks at the cluster.
 const LOOK: Duration = Duration::from_secs(10);
 /// What the controller is about, in events.
 const ACTION: &str = "DetectCIDR";
+/// What is complained about when no object can be read at all.
+const LIST: &str = "the list of SpiderCoordinators";
 
 /// The object could not be brought in line.
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +58,7 @@ struct ReconcileError {
 pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     let env = &context.settings.env;
     let api: Api<PartialObjectMeta<SpiderCoordinator>> = Api::all(context.client.clone());
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let changes = watcher(api, config).default_backoff();
+    let changes = follow(api, watcher::Config::default(), "SpiderCoordinators");
     let changes = changes.filter(|event| {
         let tells = matches!(event, Ok(Event::Apply(_) | Event::InitDone));
         std::future::ready(tells)
@@ -64,9 +67,7 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     let mut reconciler = Reconciler::new(context.client.clone(), env);
     let pause = LOOK.min(env.coordinator.resync);
     loop {
-        if let Err(error) = reconciler.look().await {
-            tracing::warn!("{}", full(&error));
-        }
+        reconciler.look().await;
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             _changed = changes.next() => {}
@@ -76,7 +77,7 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
 }
 
 struct Reconciler {
-    api: Api<SpiderCoordinator>,
+    client: Client,
     reader: Reader,
     events: Events,
     /// The one whose status counts, unless that is switched off.
@@ -85,43 +86,66 @@ struct Reconciler {
     kind: Option<Option<PodCidrType>>,
     /// What was told and is still so.
     told: BTreeSet<&'static str>,
+    complaints: Complaints,
 }
 
 impl Reconciler {
     fn new(client: Client, env: &Env) -> Self {
         Self {
-            api: Api::all(client.clone()),
             reader: Reader::new(client.clone(), env),
-            events: Events::new(client, &env.pod_name),
+            events: Events::new(client.clone(), &env.pod_name),
+            client,
             name: env
                 .coordinator
                 .enabled
                 .then(|| env.coordinator_name.clone()),
             kind: None,
             told: BTreeSet::new(),
+            complaints: Complaints::default(),
         }
     }
 
-    async fn look(&mut self) -> Result<(), ReconcileError> {
-        let listed = self.api.list(&ListParams::default()).await;
-        for coordinator in listed.map_err(failed("*", "list"))? {
-            if coordinator.metadata.deletion_timestamp.is_some() {
-                self.let_go(&coordinator).await?;
-            } else if self.name == coordinator.metadata.name {
-                self.bring_in_line(&coordinator).await?;
+    /// One that cannot be read or written is in no other's way.
+    async fn look(&mut self) {
+        let all: Api<Parsed<SpiderCoordinator>> = Api::all(self.client.clone());
+        let listed = match all.list(&ListParams::default()).await {
+            Ok(listed) => listed,
+            Err(error) => return self.complaints.say(LIST, &full(&error)),
+        };
+        self.complaints.over(LIST);
+        for found in listed {
+            let about = found.shown();
+            let looked = if found.meta().deletion_timestamp.is_some() {
+                // Only the metadata counts: also one of another type can go.
+                self.let_go(&found).await
+            } else if self.name == found.meta().name {
+                match &found.object {
+                    Ok(coordinator) => self.bring_in_line(coordinator).await,
+                    Err(why) => {
+                        self.complaints.say(&about, &why.to_string());
+                        continue;
+                    }
+                }
+            } else {
+                Ok(())
+            };
+            match looked {
+                Ok(()) => self.complaints.over(&about),
+                Err(error) => self.complaints.say(&about, &full(&error)),
             }
         }
-        Ok(())
     }
 
     /// Nothing has to be done before its end.
-    async fn let_go(&self, coordinator: &SpiderCoordinator) -> Result<(), ReconcileError> {
+    async fn let_go(&self, coordinator: &Parsed<SpiderCoordinator>) -> Result<(), ReconcileError> {
         let Some(patch) = finalizer::removal(coordinator) else {
             return Ok(());
         };
         let name = coordinator.name_any();
+        // The answer is of no interest, and may be of another type.
+        let api: Api<PartialObjectMeta<SpiderCoordinator>> = Api::all(self.client.clone());
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        match self.api.patch(&name, &params, &patch).await {
+        match api.patch_metadata(&name, &params, &patch).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             written => written
                 .map(drop)
@@ -143,7 +167,8 @@ impl Reconciler {
         let name = coordinator.name_any();
         let patch = Patch::Merge(status_patch(&found.status));
         let params = PatchParams::default();
-        let written = self.api.patch_status(&name, &params, &patch).await;
+        let api: Api<SpiderCoordinator> = Api::all(self.client.clone());
+        let written = api.patch_status(&name, &params, &patch).await;
         written.map_err(failed(&name, "write the status of"))?;
         tracing::info!(
             name, phase = found.status.phase, reason = found.status.reason,

@@ -10,13 +10,13 @@ mod overlap;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_api::allocation::Records;
@@ -28,11 +28,12 @@ use tokio_util::sync::CancellationToken;
 use super::finalizer;
 use crate::chain::full;
 use crate::client::bounded;
+use crate::complaints::Complaints;
 use crate::events::{Events, Note};
+use crate::followed::follow;
+use crate::objects::parsed::{Parsed, Unreadable, shown};
 use overlap::Index;
 
-/// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
-const WATCH_SECONDS: u32 = 200;
 /// Between two tries of a pool that could not be brought in line.
 const RETRY: Duration = Duration::from_secs(5);
 /// Writes of one pool in a row that may meet somebody else's.
@@ -40,22 +41,25 @@ const TRIES: u32 = 5;
 /// `reason` of the event on a pool that gives out nothing.
 const OVERLAP: &str = "IPPoolOverlap";
 
-/// A pool could not be brought in line.
+/// A pool could not be brought in line; which one is said with it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {tried} SpiderIPPool {pool}")]
-pub struct ReconcileError {
-    /// The pool.
-    pub pool: String,
-    /// Verb.
-    pub tried: &'static str,
+pub enum ReconcileError {
     /// The API's words.
-    pub source: Box<kube::Error>,
+    #[error("cannot {tried} it")]
+    Api {
+        /// Verb.
+        tried: &'static str,
+        /// What it answered.
+        source: Box<kube::Error>,
+    },
+    /// It is no pool object.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
 }
 
 impl ReconcileError {
-    fn new(pool: &str, tried: &'static str, source: kube::Error) -> Self {
-        Self {
-            pool: pool.to_owned(),
+    fn new(tried: &'static str, source: kube::Error) -> Self {
+        Self::Api {
             tried,
             source: Box::new(source),
         }
@@ -73,18 +77,43 @@ enum Change {
     DropFinalizer(Value),
 }
 
+/// What becomes known of pools, for whoever looks at them too.
+#[derive(Debug)]
+pub enum News {
+    /// A pool as it is.
+    Is(Arc<SpiderIPPool>),
+    /// A pool that cannot be read now.
+    Unknown(String),
+    /// A pool that is gone.
+    Gone(String),
+    /// Those were all.
+    Listed,
+}
+
 /// Follows all pools until told to stop. Each is looked at again after `resync`.
 pub async fn run(client: Client, events: Events, resync: Duration, stop: CancellationToken) {
+    run_telling(client, events, resync, stop, |_| ()).await;
+}
+
+/// The same, and hands on what becomes known of each.
+pub async fn run_telling(
+    client: Client,
+    events: Events,
+    resync: Duration,
+    stop: CancellationToken,
+    tell: impl Fn(News),
+) {
     let client = bounded(client);
     let watched: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client.clone());
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let watched = watcher(watched, config).default_backoff();
+    let watched = follow(watched, watcher::Config::default(), "SpiderIPPools");
     let mut pools = Pools {
         api: Api::all(client),
         events,
         resync,
         index: Index::default(),
         seen: BTreeMap::new(),
+        complaints: Complaints::default(),
+        tell,
     };
     tokio::select! {
         () = pools.follow(watched) => {}
@@ -121,17 +150,19 @@ struct Seen {
     listing: u64,
 }
 
-struct Pools {
-    api: Api<SpiderIPPool>,
+struct Pools<T> {
+    api: Api<Parsed<SpiderIPPool>>,
     events: Events,
     resync: Duration,
     index: Index,
     seen: BTreeMap<String, Seen>,
+    complaints: Complaints,
+    tell: T,
 }
 
 type Watched = Result<Event<PartialObjectMeta<SpiderIPPool>>, watcher::Error>;
 
-impl Pools {
+impl<T: Fn(News)> Pools<T> {
     async fn follow(&mut self, watched: impl Stream<Item = Watched>) {
         let mut watched = pin!(watched);
         let mut listing = 0;
@@ -152,12 +183,14 @@ impl Pools {
                 Some(Ok(Event::InitApply(pool) | Event::Apply(pool))) => {
                     self.changed(&pool, listing).await;
                 }
-                Some(Ok(Event::InitDone)) => self.forget_unless_of(listing),
-                Some(Ok(Event::Delete(pool))) => self.forget(&pool.name_any()),
-                Some(Err(error)) => {
-                    tracing::debug!(error = %full(&error), "the watch of SpiderIPPools begins anew");
+                Some(Ok(Event::InitDone)) => {
+                    self.forget_unless_of(listing);
+                    (self.tell)(News::Listed);
                 }
-                // A watcher begins anew for ever.
+                Some(Ok(Event::Delete(pool))) => self.forget(&pool.name_any()),
+                // It begins anew, and has said why.
+                Some(Err(_)) => {}
+                // A watch begins anew for ever.
                 None => return,
             }
         }
@@ -188,10 +221,15 @@ impl Pools {
 
     async fn look(&mut self, name: &str, again: bool) {
         let looked = reconcile(&self.api, name).await;
+        let about = shown::<SpiderIPPool>(None, name);
         let wait = match &looked {
-            Ok(_) => self.resync,
+            Ok(_) => {
+                self.complaints.over(&about);
+                self.resync
+            }
             Err(error) => {
-                tracing::warn!("{}", full(error));
+                self.complaints.say(&about, &full(error));
+                (self.tell)(News::Unknown(name.to_owned()));
                 RETRY.min(self.resync)
             }
         };
@@ -201,6 +239,7 @@ impl Pools {
         let Ok(Some(pool)) = looked else {
             return;
         };
+        (self.tell)(News::Is(Arc::clone(&pool)));
         for loser in self.index.put(&pool, usable(&pool), again) {
             let note = Note {
                 reason: OVERLAP,
@@ -215,6 +254,8 @@ impl Pools {
     fn forget(&mut self, name: &str) {
         self.seen.remove(name);
         self.index.remove(name);
+        (self.tell)(News::Gone(name.to_owned()));
+        self.complaints.forget(&shown::<SpiderIPPool>(None, name));
     }
 
     /// What a listing did not name is gone.
@@ -232,15 +273,16 @@ impl Pools {
 /// # Errors
 /// [`ReconcileError`], a conflict only when others kept changing the pool.
 async fn reconcile(
-    pools: &Api<SpiderIPPool>,
+    pools: &Api<Parsed<SpiderIPPool>>,
     name: &str,
-) -> Result<Option<SpiderIPPool>, ReconcileError> {
+) -> Result<Option<Arc<SpiderIPPool>>, ReconcileError> {
     let mut tries = 0;
     loop {
         let read = pools.get_opt(name).await;
-        let Some(pool) = read.map_err(|error| ReconcileError::new(name, "read", error))? else {
+        let Some(found) = read.map_err(|error| ReconcileError::new("read", error))? else {
             return Ok(None);
         };
+        let pool = found.object?;
         let (tried, written) = match change(&pool) {
             Change::None => return Ok(Some(pool)),
             Change::Status(status) => (
@@ -259,13 +301,13 @@ async fn reconcile(
             // An agent wrote a record meanwhile; the status is ours all the same.
             Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => {}
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(ReconcileError::new(name, tried, error)),
+            Err(error) => return Err(ReconcileError::new(tried, error)),
         }
     }
 }
 
 async fn write_status(
-    pools: &Api<SpiderIPPool>,
+    pools: &Api<Parsed<SpiderIPPool>>,
     pool: &SpiderIPPool,
     status: &Value,
 ) -> Result<(), kube::Error> {
@@ -303,11 +345,7 @@ fn change(pool: &SpiderIPPool) -> Change {
 
 /// Usable addresses, or nothing for ranges that admission would have refused.
 fn usable(pool: &SpiderIPPool) -> Option<RangeSet> {
-    let texts =
-        |list: &Option<Vec<String>>| RangeSet::from_texts(list.as_deref().unwrap_or_default()).ok();
-    let ips = texts(&pool.spec.ips)?;
-    let excluded = texts(&pool.spec.exclude_ips)?;
-    Some(ips.subtract(&excluded))
+    RangeSet::usable(pool.spec.ips.as_deref(), pool.spec.exclude_ips.as_deref())
 }
 
 #[cfg(test)]

@@ -1,56 +1,44 @@
 //! A NetworkAttachmentDefinition for each SpiderMultusConfig: rendered by [`spiderpool_ipam::multus`],
-//! made, adopted, and brought back whenever somebody changes it (spec api 6).
+//! made, adopted, and brought back whenever somebody changes it (spec api 6). One that was made under a
+//! former name of its SpiderMultusConfig is deleted.
 //!
 //! Owns annotations, configuration and the controller reference of those objects. Their end is left
 //! to the cluster's garbage collector, which that reference tells.
 
+mod attachments;
 mod plan;
+mod write;
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use kube::api::PostParams;
-use kube::runtime::controller::{Action, Controller, Error as ControllerError};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
+use futures::{Stream, StreamExt, stream};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, ResourceExt};
 use spiderpool_api::attachment_definition::NetworkAttachmentDefinition;
 use spiderpool_api::multus_config::SpiderMultusConfig;
-use spiderpool_api::names;
-use spiderpool_ipam::multus::{self, Attachment, Options};
+use spiderpool_ipam::multus::{self, Options};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::full;
-use crate::events::{Events, Note};
+use crate::complaints::Complaints;
+use crate::followed::follow;
+use crate::objects::ObjectKey;
+use crate::objects::parsed::{Parsed, shown};
 use crate::tasks::{Context, Ended};
-use plan::Step;
+use attachments::Attachments;
+use write::Writer;
 
-/// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
-const WATCH_SECONDS: u32 = 200;
 /// Between two tries of an object that could not be brought in line.
 const RETRY: Duration = Duration::from_secs(5);
 /// Until one that is being deleted is looked for again; its deletion wakes us too.
 const GOING: Duration = Duration::from_secs(2);
-/// What the controller is about, in events.
-const ACTION: &str = "Render";
-
-/// An object could not be brought in line.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {tried} NetworkAttachmentDefinition {name}")]
-struct ReconcileError {
-    /// With its namespace.
-    name: String,
-    tried: &'static str,
-    source: Box<kube::Error>,
-}
-
-struct Reconciler {
-    client: Client,
-    events: Events,
-    resync: Duration,
-    options: Options,
-}
+/// Objects brought in line at once: one whose request hangs does not hold up the others.
+const AT_ONCE: usize = 8;
 
 /// Follows all objects until told to stop. Only that, where it is switched off.
 ///
@@ -62,135 +50,189 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
         stop.cancelled().await;
         return Ok(());
     }
-    let client = context.client.clone();
-    let reconciler = Arc::new(Reconciler {
-        events: Events::new(client.clone(), &env.pod_name),
+    let client = &context.client;
+    let configs: Api<Parsed<SpiderMultusConfig>> = Api::all(client.clone());
+    let configs = follow(configs, watcher::Config::default(), "SpiderMultusConfigs");
+    let attachments: Api<PartialObjectMeta<NetworkAttachmentDefinition>> = Api::all(client.clone());
+    let what = "NetworkAttachmentDefinitions";
+    let attachments = follow(attachments, watcher::Config::default(), what);
+    let mut networks = Networks {
+        writer: Writer::new(
+            client.clone(),
+            &env.pod_name,
+            Options {
+                first_generation: context.settings.conf.is_generation_1(),
+            },
+        ),
         resync: env.multus_config.resync,
-        options: Options {
-            first_generation: context.settings.conf.is_generation_1(),
-        },
-        client: client.clone(),
-    });
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let controller = Controller::new(Api::all(client.clone()), config.clone());
-    let known = controller.store();
-    let attachments: Api<NetworkAttachmentDefinition> = Api::all(client);
-    controller
-        .watches(attachments, config, move |nad| made_of(&known, &nad))
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, |_, _, _| Action::requeue(RETRY), reconciler)
-        .for_each(|done| {
-            log(&done);
-            std::future::ready(())
-        })
-        .await;
+        known: BTreeMap::new(),
+        listing: 0,
+        attachments: Attachments::default(),
+        complaints: Complaints::default(),
+    };
+    tokio::select! {
+        () = networks.follow(configs, attachments) => {}
+        () = stop.cancelled() => {}
+    }
     Ok(())
 }
 
-/// The object that a NetworkAttachmentDefinition is made of, by name: whoever changes one may have
-/// taken its owner away.
-fn made_of(
-    known: &Store<SpiderMultusConfig>,
-    nad: &NetworkAttachmentDefinition,
-) -> Option<ObjectRef<SpiderMultusConfig>> {
-    let name = nad.metadata.name.as_deref()?;
-    let config = known.find(|config| {
-        let own = config.metadata.name.as_deref().unwrap_or_default();
-        config.metadata.namespace == nad.metadata.namespace
-            && multus::attachment_name(own, config.annotations()) == name
-    })?;
-    Some(ObjectRef::from_obj(config.as_ref()))
-}
-
-type Done<T> = Result<T, ControllerError<ReconcileError, watcher::Error>>;
-
-fn log<T>(done: &Done<T>) {
-    match done {
-        Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
-        Err(ControllerError::ReconcilerFailed(error, _)) => tracing::warn!("{}", full(error)),
-        Err(error) => {
-            tracing::debug!(error = %full(error), "the watch of SpiderMultusConfigs begins anew");
-        }
-    }
-}
-
-async fn reconcile(
+struct Known {
     config: Arc<SpiderMultusConfig>,
-    reconciler: Arc<Reconciler>,
-) -> Result<Action, ReconcileError> {
-    if config.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    reconciler.bring_in_line(&config).await
+    /// When it is brought in line next.
+    due: Instant,
+    /// Of which listing it was a part.
+    listing: u64,
 }
 
-impl Reconciler {
-    async fn bring_in_line(&self, config: &SpiderMultusConfig) -> Result<Action, ReconcileError> {
-        let (name, notes) = (config.name_any(), config.annotations());
-        match multus::render(&name, notes, &config.spec, self.options) {
-            Ok(wanted) => self.write(config, &wanted).await,
-            Err(error) => {
-                let text = format!("no network attachment can be made: {}", full(&error));
-                self.warn(config, "RenderFailed", &text).await;
-                Ok(Action::requeue(self.resync))
+struct Networks {
+    writer: Writer,
+    resync: Duration,
+    known: BTreeMap<ObjectKey, Known>,
+    listing: u64,
+    attachments: Attachments,
+    complaints: Complaints,
+}
+
+type Config = Parsed<SpiderMultusConfig>;
+type Attachment = PartialObjectMeta<NetworkAttachmentDefinition>;
+
+impl Networks {
+    async fn follow(
+        &mut self,
+        configs: impl Stream<Item = watcher::Result<Event<Config>>>,
+        attachments: impl Stream<Item = watcher::Result<Event<Attachment>>>,
+    ) {
+        let (mut configs, mut attachments) = (pin!(configs), pin!(attachments));
+        loop {
+            let next = self.known.values().map(|known| known.due).min();
+            // With no object there is nothing to wait for.
+            let next = next.unwrap_or_else(|| Instant::now() + self.resync);
+            tokio::select! {
+                biased;
+                // A watch begins anew for ever, and tells by itself when it fails.
+                Some(event) = configs.next() => {
+                    if let Ok(event) = event {
+                        self.config_event(event);
+                    }
+                }
+                Some(event) = attachments.next() => {
+                    if let Ok(event) = event {
+                        self.attachment_event(event);
+                    }
+                }
+                () = sleep_until(next) => self.bring_due_in_line().await,
             }
         }
     }
 
-    async fn write(
-        &self,
-        config: &SpiderMultusConfig,
-        wanted: &Attachment,
-    ) -> Result<Action, ReconcileError> {
-        let later = Ok(Action::requeue(self.resync));
-        let namespace = config.namespace().unwrap_or_default();
-        let Some(owner) = config.controller_owner_ref(&()) else {
-            return later;
-        };
-        let api: Api<NetworkAttachmentDefinition> =
-            Api::namespaced(self.client.clone(), &namespace);
-        let name = wanted.name.as_str();
-        let failed = |tried| {
-            let name = format!("{namespace}/{name}");
-            move |source| ReconcileError {
-                name,
-                tried,
-                source: Box::new(source),
+    fn config_event(&mut self, event: Event<Config>) {
+        match event {
+            Event::Init => self.listing += 1,
+            Event::InitApply(config) | Event::Apply(config) => self.changed(&config),
+            Event::InitDone => {
+                let listing = self.listing;
+                self.known.retain(|_, known| known.listing == listing);
             }
-        };
-        let found = api.get_opt(name).await.map_err(failed("read"))?;
-        let params = PostParams::default();
-        match plan::step(found, wanted, &namespace, &owner) {
-            Step::Nothing => {}
-            Step::Wait => return Ok(Action::requeue(GOING)),
-            Step::Create(made) => {
-                let created = api.create(&params, &made).await;
-                created.map_err(failed("create"))?;
-                tracing::info!(namespace, name, "network attachment created");
-            }
-            Step::Replace(changed) => {
-                let replaced = api.replace(name, &params, &changed).await;
-                replaced.map_err(failed("change"))?;
-                tracing::info!(namespace, name, "network attachment changed");
-            }
-            Step::Leave(whose) => {
-                let text = format!(
-                    "NetworkAttachmentDefinition {name} belongs to {whose} and is left as it is; choose another name with annotation {}",
-                    names::MULTUS_CR_NAME
-                );
-                self.warn(config, "AttachmentOfAnother", &text).await;
+            Event::Delete(config) => {
+                self.known.remove(&key(&config));
+                self.complaints.forget(&config.shown());
             }
         }
-        later
     }
 
-    async fn warn(&self, config: &SpiderMultusConfig, reason: &str, text: &str) {
-        let note = Note {
-            reason,
-            action: ACTION,
-            text,
-            related: None,
-        };
-        self.events.warn(&config.object_ref(&()), note).await;
+    fn changed(&mut self, config: &Config) {
+        let (key, about) = (key(config), config.shown());
+        match &config.object {
+            Err(why) => {
+                // What was made of it before it could not be read any more stays.
+                self.known.remove(&key);
+                self.complaints.say(&about, &why.to_string());
+            }
+            Ok(object) => {
+                if !self.known.contains_key(&key) {
+                    self.complaints.over(&about);
+                }
+                let known = Known {
+                    config: Arc::clone(object),
+                    due: Instant::now(),
+                    listing: self.listing,
+                };
+                self.known.insert(key, known);
+            }
+        }
     }
+
+    fn attachment_event(&mut self, event: Event<Attachment>) {
+        match event {
+            Event::Init => self.attachments.begin(),
+            Event::InitApply(found) | Event::Apply(found) => {
+                self.attachments.put(&found);
+                self.wake_for(&found);
+            }
+            Event::InitDone => self.attachments.end(),
+            Event::Delete(found) => {
+                self.attachments.remove(&found);
+                self.wake_for(&found);
+            }
+        }
+    }
+
+    /// Whoever it was made of, by its owner and by its name: somebody may have changed either.
+    fn wake_for(&mut self, found: &Attachment) {
+        let owner = attachments::owner(found);
+        for (key, known) in &mut self.known {
+            let meta = &known.config.metadata;
+            let is_owner = owner.is_some() && meta.uid.as_deref() == owner;
+            let is_named = Some(&key.namespace) == found.metadata.namespace.as_ref()
+                && multus::attachment_name(&key.name, known.config.annotations())
+                    == found.name_any();
+            if is_owner || is_named {
+                known.due = Instant::now();
+            }
+        }
+    }
+
+    async fn bring_due_in_line(&mut self) {
+        let now = Instant::now();
+        let due = self.known.iter().filter(|(_, known)| known.due <= now);
+        let due: Vec<_> = due
+            .map(|(key, known)| (key.clone(), Arc::clone(&known.config)))
+            .collect();
+        let mut works = Vec::new();
+        for (key, config) in due {
+            let (writer, attachments) = (&self.writer, &self.attachments);
+            works.push(async move {
+                let ended = writer.bring_in_line(&config, attachments).await;
+                (key, ended)
+            });
+        }
+        let done: Vec<_> = stream::iter(works)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        for (key, ended) in done {
+            let about = shown::<SpiderMultusConfig>(Some(&key.namespace), &key.name);
+            let wait = match ended {
+                Ok(write::Done::InLine) => {
+                    self.complaints.over(&about);
+                    self.resync
+                }
+                Ok(write::Done::Going) => GOING,
+                // The watch of that kind says so, once for all of them.
+                Err(error) if error.is_for_want_of_the_kind() => RETRY,
+                Err(error) => {
+                    self.complaints.say(&about, &full(&error));
+                    RETRY
+                }
+            };
+            if let Some(known) = self.known.get_mut(&key) {
+                known.due = Instant::now() + wait;
+            }
+        }
+    }
+}
+
+fn key(config: &Config) -> ObjectKey {
+    ObjectKey::new(config.namespace().unwrap_or_default(), config.name_any())
 }

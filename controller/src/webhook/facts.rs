@@ -14,8 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use spiderpool_api::ippool::SpiderIPPool;
@@ -27,9 +26,8 @@ use tokio::time::timeout;
 
 use super::kinds;
 use crate::chain::full;
+use crate::followed::{follow as watch, has_no_kind};
 
-/// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
-const WATCH_SECONDS: u32 = 200;
 /// Objects of one page.
 const PAGE: u32 = 500;
 /// How long a request waits for the first list: a replica that has just started is asked at once.
@@ -181,9 +179,7 @@ impl Facts {
 }
 
 fn config() -> watcher::Config {
-    watcher::Config::default()
-        .timeout(WATCH_SECONDS)
-        .page_size(PAGE)
+    watcher::Config::default().page_size(PAGE)
 }
 
 fn key(meta: &ObjectMeta) -> String {
@@ -200,7 +196,7 @@ fn raw(object: &DynamicObject) -> Value {
 
 /// Small objects, watched with everything in them. One that cannot be read is in nobody's way.
 async fn follow<V>(api: Api<DynamicObject>, cache: &Cache<V>, read: impl Fn(&Value) -> Option<V>) {
-    let events = watcher(api, config());
+    let events = watch(api, config(), cache.what);
     keep(events, cache, |object: &DynamicObject| read(&raw(object))).await;
 }
 
@@ -208,7 +204,7 @@ async fn follow_namespaces(
     api: Api<PartialObjectMeta<Namespace>>,
     cache: &Cache<BTreeMap<String, String>>,
 ) {
-    let events = watcher(api, config());
+    let events = watch(api, config(), cache.what);
     keep(events, cache, |object: &PartialObjectMeta<Namespace>| {
         Some(object.annotations().clone())
     })
@@ -223,7 +219,7 @@ async fn keep<K, V>(
 ) where
     K: Resource + Clone,
 {
-    let mut events = pin!(events.default_backoff());
+    let mut events = pin!(events);
     let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -243,17 +239,11 @@ async fn keep<K, V>(
 
 /// A kind that the cluster does not have has no objects.
 fn failed<V>(cache: &Cache<V>, error: &watcher::Error) {
-    let (watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause)) =
+    if let watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause) =
         error
-    else {
-        return tracing::debug!("the watch of {} begins anew: {}", cache.what, full(error));
-    };
-    match cause {
-        kube::Error::Api(status) if status.code == 404 => cache.replace(BTreeMap::new()),
-        _ if cache.is_ready() => {
-            tracing::debug!("the watch of {} begins anew: {}", cache.what, full(error));
-        }
-        _ => tracing::warn!("cannot list {}: {}", cache.what, full(error)),
+        && has_no_kind(cause)
+    {
+        cache.replace(BTreeMap::new());
     }
 }
 
@@ -301,7 +291,7 @@ async fn follow_pools(
         // The watch reads them one by one instead.
         tracing::debug!("cannot list pools at once: {}", full(&error));
     }
-    let mut events = pin!(watcher(watched, config()).default_backoff());
+    let mut events = pin!(watch(watched, config(), cache.what));
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => pools.listed.clear(),

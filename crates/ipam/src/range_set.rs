@@ -27,6 +27,14 @@ impl RangeSet {
         Ok(parse_list(texts)?.into_iter().collect())
     }
 
+    /// `ips` less `excludeIPs` of a pool or subnet; `None` when a list cannot be read.
+    #[must_use]
+    pub fn usable(ips: Option<&[String]>, exclude: Option<&[String]>) -> Option<Self> {
+        let ips = Self::from_texts(ips.unwrap_or_default()).ok()?;
+        let exclude = Self::from_texts(exclude.unwrap_or_default()).ok()?;
+        Some(ips.subtract(&exclude))
+    }
+
     /// The intervals, sorted and disjoint.
     #[must_use]
     pub fn ranges(&self) -> &[IpRange] {

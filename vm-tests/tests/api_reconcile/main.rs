@@ -12,3 +12,4 @@ mod manifests;
 mod multus_config;
 mod pools;
 mod rig;
+mod unreadable;

@@ -115,3 +115,37 @@ fn names_are_chosen_adopted_and_left_to_others() {
         }
     }
 }
+
+/// Where admission was away, a SpiderMultusConfig may have been given another name for its attachment.
+#[test]
+#[ignore = "api level"]
+fn an_attachment_of_a_former_name_is_deleted() {
+    let mut rig = Rig::start();
+    let name =
+        |name: &str| json!({"metadata": {"annotations": {"multus.spidernet.io/cr-name": name}}});
+    let made = rig.api.create(&configs(), &macvlan("lab", "eth1")).unwrap();
+    wait_for(&mut rig, "lab", &config("lab", "eth1"), &made);
+    let renamed = rig
+        .api
+        .merge(&format!("{}/lab", configs()), &name("chosen"));
+    let made = renamed.unwrap();
+    wait_for(&mut rig, "chosen", &config("chosen", "eth1"), &made);
+    let former = format!("{}/lab", nads());
+    rig.until("the end of the former attachment", |api| {
+        api.get(&former).unwrap().is_none().then_some(())
+    });
+    let told = rig.event("SpiderMultusConfig", "lab", "FormerAttachmentDeleted");
+    assert!(told.contains("lab") && told.contains("chosen"), "{told}");
+    // Somebody else's under a name that it once had stays.
+    let theirs = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "lab"}, "spec": {"config": "{}"}});
+    rig.api.create(&nads(), &theirs).unwrap();
+    let renamed = rig.api.merge(&format!("{}/lab", configs()), &name("third"));
+    let made = renamed.unwrap();
+    wait_for(&mut rig, "third", &config("third", "eth1"), &made);
+    let former = format!("{}/chosen", nads());
+    rig.until("the end of the second name", |api| {
+        api.get(&former).unwrap().is_none().then_some(())
+    });
+    assert!(rig.api.get(&format!("{}/lab", nads())).unwrap().is_some());
+}

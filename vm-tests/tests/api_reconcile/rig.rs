@@ -28,6 +28,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// A cluster with its controller; everything that has a switch is on.
     pub(crate) fn start() -> Self {
+        Self::start_in(|_| ())
+    }
+
+    /// The same, in a cluster that was made so before the controller started.
+    pub(crate) fn start_in(made: impl FnOnce(&ApiClient)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("cni")).unwrap();
         let (plane, bin_dir) = ControlPlane::for_test(dir.path()).unwrap();
@@ -35,6 +40,7 @@ impl Rig {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spiderpool"}});
         api.create("/api/v1/namespaces", &namespace).unwrap();
+        made(&api);
         let controller = start_controller(&bin_dir, &plane, dir.path());
         Self {
             controller,
@@ -62,6 +68,29 @@ impl Rig {
             Ok(found(api))
         });
         waited.unwrap_or_else(|error| panic!("{error:#}\n{}", self.controller.log_tail()))
+    }
+
+    /// Lines of the controller's log at these levels that hold `part`.
+    pub(crate) fn logged(&self, levels: &[&str], part: &str) -> Vec<String> {
+        let log = self.controller.log();
+        let lines = log.lines().filter(|line| {
+            let of = |level: &&str| line.contains(&format!("\"level\":\"{level}\""));
+            levels.iter().any(of) && line.contains(part)
+        });
+        lines.map(str::to_owned).collect()
+    }
+
+    /// Waits for a line of the controller's log.
+    pub(crate) fn until_logged(&mut self, level: &str, part: &str) {
+        wait::until(
+            SOON,
+            &format!("a line of level {level} with {part:?}"),
+            || {
+                self.controller.still_runs()?;
+                Ok(self.logged(&[level], part).pop())
+            },
+        )
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", self.controller.log_tail()));
     }
 
     /// Waits for an event about an object; its message.
@@ -114,4 +143,31 @@ fn start_controller(bin_dir: &Path, plane: &ControlPlane, dir: &Path) -> Daemon 
 pub(crate) fn ours(kind: &str, metadata: &Value, spec: &Value) -> Value {
     json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": kind,
         "metadata": metadata, "spec": spec})
+}
+
+/// Path of our CustomResourceDefinition of a kind.
+pub(crate) fn definition(plural: &str) -> String {
+    format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.spiderpool.spidernet.io"
+    )
+}
+
+/// Lets the API server take any object of our kind, as one with somebody else's schema does.
+pub(crate) fn take_everything(api: &ApiClient, plural: &str) {
+    let path = definition(plural);
+    let mut found = api.get(&path).unwrap().unwrap();
+    let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    found["spec"]["versions"][0]["schema"] = open;
+    let written = api
+        .request("PUT", &path, "application/json", &found)
+        .unwrap();
+    assert_eq!(written.status, 200);
+}
+
+/// Creates an object that the new schema takes; the API server reads that a moment later.
+pub(crate) fn create_unchecked(api: &ApiClient, path: &str, object: &Value) -> Value {
+    wait::until(SOON, "a schema that takes everything", || {
+        Ok(api.create(path, object).ok())
+    })
+    .unwrap()
 }

@@ -194,7 +194,8 @@ where
                 continue;
             }
             Ok(Some(event)) => {
-                if std::mem::take(&mut failing) {
+                // Before each list, whether it will be answered or not.
+                if !matches!(event, Event::Init) && std::mem::take(&mut failing) {
                     tracing::info!(kind, "the watch works again");
                 }
                 apply(&shared, &mut list, event, &reduce);

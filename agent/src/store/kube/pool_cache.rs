@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 
 use super::cache::{report, version_number};
 use super::{Freshness, Marks, PoolObject, StoreError};
+use crate::flow::error::full;
 
 /// The copies and their watch, which ends when this is dropped.
 pub(super) struct PoolCache {
@@ -268,7 +269,7 @@ impl Shared {
             return;
         }
         if let Err(error) = self.fetch(name).await {
-            tracing::warn!(pool = name, error = %error, "cannot read the changed pool; the next claim tries again");
+            tracing::warn!(pool = name, error = %full(&error), "cannot read the changed pool; the next claim tries again");
             if self.entry(name).is_none() {
                 self.unread().insert(name.to_owned());
             }
@@ -309,7 +310,8 @@ where
             Ok(None) => return,
             Err(error) => report("SpiderIPPool", &mut failing, &error),
             Ok(Some(event)) => {
-                if std::mem::take(&mut failing) {
+                // Before each list, whether it will be answered or not.
+                if !matches!(event, Event::Init) && std::mem::take(&mut failing) {
                     tracing::info!(kind = "SpiderIPPool", "the watch works again");
                 }
                 match event {

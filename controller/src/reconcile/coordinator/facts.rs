@@ -161,10 +161,14 @@ fn texts(object: &DynamicObject, pointer: &str) -> Vec<String> {
     }
 }
 
-/// `name` of the first CNI file by file name. Blocks on the disk.
-fn cni_name(dir: &Path) -> Read<Option<String>> {
-    let failed =
-        |path: &Path, error: &dyn std::error::Error| format!("{}: {}", path.display(), full(error));
+/// `name` of the first CNI file by file name, Multus's own left out. Blocks on the disk.
+///
+/// # Errors
+/// What cannot be read, with the file.
+pub fn cni_name(dir: &Path) -> Read<Option<String>> {
+    let failed = |path: &Path, error: &(dyn std::error::Error + 'static)| {
+        format!("{}: {}", path.display(), full(error))
+    };
     let listed = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         listed => listed.map_err(|error| failed(dir, &error))?,

@@ -28,13 +28,6 @@ pub struct PoolView {
     pub(super) usable: Option<RangeSet>,
 }
 
-/// `ips` less `excludeIPs`.
-fn usable(ips: Option<&[String]>, exclude: Option<&[String]>) -> Option<RangeSet> {
-    let ips = RangeSet::from_texts(ips.unwrap_or_default()).ok()?;
-    let exclude = RangeSet::from_texts(exclude.unwrap_or_default()).ok()?;
-    Some(ips.subtract(&exclude))
-}
-
 impl PoolView {
     /// From an object.
     ///
@@ -47,7 +40,7 @@ impl PoolView {
             labels: texts(object, "labels"),
             annotations: texts(object, "annotations"),
             net: spec.subnet.parse().ok(),
-            usable: usable(spec.ips.as_deref(), spec.exclude_ips.as_deref()),
+            usable: RangeSet::usable(spec.ips.as_deref(), spec.exclude_ips.as_deref()),
             spec,
         })
     }
@@ -120,7 +113,7 @@ impl SubnetView {
             uid: uid.unwrap_or_default().to_owned(),
             terminating: is_terminating(object),
             net: spec.subnet.parse().ok(),
-            usable: usable(spec.ips.as_deref(), spec.exclude_ips.as_deref()),
+            usable: RangeSet::usable(spec.ips.as_deref(), spec.exclude_ips.as_deref()),
             controlled: controlled(object),
             spec,
         })

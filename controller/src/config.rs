@@ -165,6 +165,8 @@ pub struct Env {
     pub leader: LeaderTimes,
     /// `IPPOOL_INFORMER_RESYNC_PERIOD`.
     pub pool_resync: Duration,
+    /// `SUBNET_INFORMER_RESYNC_PERIOD`.
+    pub subnet_resync: Duration,
     /// `COORDINATOR_*`.
     pub coordinator: Switched,
     /// `COORDINATOR_DEAFULT_NAME`, spelt so.
@@ -222,6 +224,7 @@ impl Env {
             gc: Knobs::default(),
             leader: LeaderTimes::default(),
             pool_resync: seconds(300),
+            subnet_resync: seconds(300),
             coordinator: off(),
             coordinator_name: "default".to_owned(),
             multus_config: off(),
@@ -263,6 +266,7 @@ impl Env {
             gc: Knobs::read(&lookup)?,
             leader: leader_times(&read, base.leader)?,
             pool_resync: seconds("IPPOOL_INFORMER_RESYNC_PERIOD", base.pool_resync)?,
+            subnet_resync: seconds("SUBNET_INFORMER_RESYNC_PERIOD", base.subnet_resync)?,
             coordinator: switched(
                 "COORDINATOR_ENABLED",
                 "COORDINATOR_INFORMER_RESYNC_PERIOD",

@@ -1,6 +1,7 @@
 //! A controller from start to end. Wiring alone.
 
 use anyhow::Context as _;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::full;
@@ -14,25 +15,36 @@ use crate::gc;
 use crate::listeners::Listeners;
 use crate::pool_metrics;
 use crate::reconcile::{coordinator, ippool, multus_config, subnet};
-use crate::tasks::{Context, Ends, Group, Tasks};
+use crate::tasks::{Context, Ended, Ends, Group, Tasks};
 use crate::webhook;
 
 /// Everything that a controller does. Each task has one line here.
 #[must_use]
 pub fn tasks() -> Tasks {
     Tasks::new()
-        .on_leader("ippool", |context: Context, stop| async move {
-            let env = &context.settings.env;
-            let events = Events::new(context.client.clone(), &env.pod_name);
-            ippool::run(context.client, events, env.pool_resync, stop).await;
-            Ok(())
-        })
+        .on_leader("pools and subnets", pools_and_subnets)
         .on_leader("multus-config", multus_config::run)
         .on_leader("coordinator", coordinator::run)
-        .on_leader("subnet", subnet::run)
         .on_leader("gc", gc::task)
         .on_leader("pool metrics", pool_metrics::task)
         .on_every_replica("webhook", webhook::task::run)
+}
+
+/// The reconciler of subnets learns from that of pools what these hold.
+async fn pools_and_subnets(context: Context, stop: CancellationToken) -> Ended {
+    let env = &context.settings.env;
+    let events = Events::new(context.client.clone(), &env.pod_name);
+    let (tell, told) = unbounded_channel();
+    let tell = move |news| {
+        // Its reader ends with us.
+        let _nobody = tell.send(news).is_err();
+    };
+    let (client, resync) = (context.client.clone(), env.pool_resync);
+    tokio::join!(
+        ippool::run_telling(client, events, resync, stop.clone(), tell),
+        subnet::run(context.clone(), told, stop),
+    );
+    Ok(())
 }
 
 /// Runs a replica until `stop`.

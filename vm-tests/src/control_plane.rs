@@ -258,6 +258,11 @@ fn apiserver_args(dir: &Path, etcd_port: u16, port: u16) -> Vec<OsString> {
         flag("token-auth-file", dir.join(certificates::TOKENS)),
         flag("authorization-mode", "RBAC"),
         flag("disable-admission-plugins", "ServiceAccount"),
+        // As some distributions have it: whoever makes an object block another's end needs a right.
+        flag(
+            "enable-admission-plugins",
+            "OwnerReferencesPermissionEnforcement",
+        ),
         flag("service-account-issuer", "https://kubernetes.default.svc"),
         flag("service-account-key-file", &public_key),
         flag("service-account-signing-key-file", &key),

@@ -1,124 +1,296 @@
-//! Subnets that are being deleted: our finalizer goes when no pool holds addresses of them. Their pools
-//! go by themselves: a subnet owns them, and each waits for its own records.
+//! Subnets: which pools hold what of them, `status.controlledIPPools` with the counts, and the owner
+//! reference by which their pools belong to them (spec api 1.2, 2.3). One that is being deleted is
+//! deleted again in the foreground, so that its pools go first, and let go when no pool holds anything
+//! of it.
+//!
+//! Owns the status of subnets, and of a pool's metadata the reference to its subnet. What it knows of
+//! pools the reconciler of pools tells it: nothing is decided before that one has seen all of them.
 
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
-use serde_json::Value;
+use futures::{Stream, StreamExt};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource, ResourceExt};
+use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::subnet::SpiderSubnet;
+use spiderpool_ipam::carving::{self, Carvings};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::finalizer;
+use super::ippool::News;
 use crate::chain::full;
-use crate::tasks::{Context, Ended};
+use crate::complaints::Complaints;
+use crate::followed::follow;
+use crate::objects::parsed::{Parsed, shown};
+use crate::tasks::Context;
+use write::{Joined, Writer};
 
-/// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
-const WATCH_SECONDS: u32 = 200;
-/// The watch begins anew with everything in it, so that one that failed is looked at again.
+/// Between two tries of a subnet that could not be brought in line, and two looks at one that goes.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long an entry may stand for an automatic pool that does not exist: it is written just before
+/// the pool is.
+const RESERVATION: Duration = Duration::from_mins(1);
 
-/// The subnet could not be let go.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot take the finalizer off SpiderSubnet {name}")]
-struct LetGoError {
-    name: String,
-    source: Box<kube::Error>,
-}
-
-/// Follows all subnets until told to stop.
-///
-/// # Errors
-/// None; the type is that of a task.
-pub async fn run(context: Context, stop: CancellationToken) -> Ended {
-    let subnets: Api<SpiderSubnet> = Api::all(context.client);
-    loop {
-        let failed = tokio::select! {
-            failed = follow(&subnets) => failed,
-            () = stop.cancelled() => return Ok(()),
-        };
-        tracing::warn!("{}", full(&failed));
-        tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
-            () = stop.cancelled() => return Ok(()),
-        }
-    }
-}
-
-/// Ends with the first that cannot be written.
-async fn follow(subnets: &Api<SpiderSubnet>) -> LetGoError {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = pin!(watcher(subnets.clone(), config).default_backoff());
-    loop {
-        match events.next().await {
-            Some(Ok(Event::InitApply(subnet) | Event::Apply(subnet))) => {
-                if let Err(error) = let_go(subnets, &subnet).await {
-                    return error;
-                }
-            }
-            Some(Err(error)) => {
-                tracing::debug!("the watch of SpiderSubnets begins anew: {}", full(&error));
-            }
-            _ => {}
-        }
-    }
-}
-
-async fn let_go(subnets: &Api<SpiderSubnet>, subnet: &SpiderSubnet) -> Result<(), LetGoError> {
-    let Some(patch) = end(subnet) else {
-        return Ok(());
+/// Follows all subnets until told to stop; where they are switched off, only those that go.
+pub async fn run(context: Context, mut pools: UnboundedReceiver<News>, stop: CancellationToken) {
+    let settings = &context.settings;
+    let subnets: Api<Parsed<SpiderSubnet>> = Api::all(context.client.clone());
+    let subnets = follow(subnets, watcher::Config::default(), "SpiderSubnets");
+    let mut state = Subnets {
+        writer: Writer::new(context.client.clone()),
+        is_on: settings.conf.enable_spider_subnet,
+        resync: settings.env.subnet_resync,
+        complete: false,
+        pools: BTreeMap::new(),
+        known: BTreeMap::new(),
+        listing: 0,
+        reserved: BTreeMap::new(),
+        complaints: Complaints::default(),
     };
-    let name = subnet.name_any();
-    let params = PatchParams::default();
-    match subnets.patch(&name, &params, &Patch::Merge(patch)).await {
-        // Somebody's change: its event is on the way.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(source) => Err(LetGoError {
-            name,
-            source: Box::new(source),
-        }),
-        Ok(_) => Ok(()),
+    tokio::select! {
+        () = state.follow(subnets, &mut pools) => {}
+        () = stop.cancelled() => {}
     }
 }
 
-/// What takes the finalizer off; `None`: it stays, or is not there.
-fn end(subnet: &SpiderSubnet) -> Option<Value> {
-    let status = subnet.status.as_ref();
-    let held = status.and_then(|status| status.controlled_ip_pools.as_deref());
-    let nobody = matches!(held.unwrap_or_default(), "" | "{}");
-    let dying = subnet.metadata.deletion_timestamp.is_some();
-    if dying && nobody {
-        finalizer::removal(subnet)
-    } else {
-        None
-    }
+/// A pool as it was told of.
+struct Pool {
+    object: Arc<SpiderIPPool>,
+    seen: carving::Pool,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use spiderpool_api::names;
+struct Known {
+    subnet: Arc<SpiderSubnet>,
+    due: Instant,
+    listing: u64,
+}
 
-    #[test]
-    fn one_that_nobody_holds_may_go() {
-        let subnet = |stamp: Value, held: Value| -> SpiderSubnet {
-            serde_json::from_value(json!({"apiVersion": "spiderpool.spidernet.io/v2beta1",
-                "kind": "SpiderSubnet", "metadata": {"name": "s", "deletionTimestamp": stamp,
-                    "finalizers": [names::FINALIZER, "x"]},
-                "spec": {"subnet": "10.0.0.0/24"}, "status": {"controlledIPPools": held}}))
-            .unwrap()
-        };
-        let stamp = || json!("2027-01-01T00:00:00Z");
-        for nobody in [json!(null), json!(""), json!("{}")] {
-            let patch = end(&subnet(stamp(), nobody)).unwrap();
-            assert_eq!(patch["metadata"]["finalizers"], json!(["x"]));
+struct Subnets {
+    writer: Writer,
+    is_on: bool,
+    resync: Duration,
+    /// All pools are known.
+    complete: bool,
+    /// `None`: it cannot be read.
+    pools: BTreeMap<String, Option<Pool>>,
+    known: BTreeMap<String, Known>,
+    listing: u64,
+    /// Subnet and pool: since when the pool of an entry does not exist.
+    reserved: BTreeMap<(String, String), Instant>,
+    complaints: Complaints,
+}
+
+impl Subnets {
+    async fn follow(
+        &mut self,
+        subnets: impl Stream<Item = watcher::Result<Event<Parsed<SpiderSubnet>>>>,
+        pools: &mut UnboundedReceiver<News>,
+    ) {
+        let mut subnets = pin!(subnets);
+        loop {
+            let next = self.known.values().map(|known| known.due).min();
+            let next = next.filter(|_| self.complete);
+            // With no subnet there is nothing to wait for.
+            let next = next.unwrap_or_else(|| Instant::now() + self.resync);
+            tokio::select! {
+                biased;
+                Some(news) = pools.recv() => self.pool_news(news),
+                // A watch begins anew for ever, and tells by itself when it fails.
+                Some(event) = subnets.next() => {
+                    if let Ok(event) = event {
+                        self.subnet_event(event);
+                    }
+                }
+                () = sleep_until(next) => self.look_at_due().await,
+            }
         }
-        assert_eq!(end(&subnet(stamp(), json!("{\"p\":{}}"))), None);
-        assert_eq!(end(&subnet(json!(null), json!(null))), None);
+    }
+
+    fn pool_news(&mut self, news: News) {
+        let (name, pool) = match news {
+            News::Listed => return self.complete = true,
+            News::Gone(name) => {
+                let gone = self.pools.remove(&name).flatten();
+                return self.wake(gone.as_ref(), None);
+            }
+            // What was known is nearer to the truth than nothing.
+            News::Unknown(name) => {
+                self.pools.entry(name).or_insert(None);
+                return;
+            }
+            News::Is(object) => {
+                let seen = carving::Pool::read(&object.spec, object.labels());
+                (object.name_any(), Pool { object, seen })
+            }
+        };
+        let before = self.pools.remove(&name).flatten();
+        self.wake(before.as_ref(), Some(&pool));
+        self.pools.insert(name, Some(pool));
+    }
+
+    /// The subnets of which a pool had or has something. One that was unknown may be anybody's.
+    fn wake(&mut self, before: Option<&Pool>, after: Option<&Pool>) {
+        let nets = [before, after].map(|pool| pool.and_then(|pool| pool.seen.net));
+        for known in self.known.values_mut() {
+            let net = known.subnet.spec.subnet.parse().ok();
+            if before.is_none() || (net.is_some() && nets.contains(&net)) {
+                known.due = Instant::now();
+            }
+        }
+    }
+
+    fn subnet_event(&mut self, event: Event<Parsed<SpiderSubnet>>) {
+        match event {
+            Event::Init => self.listing += 1,
+            Event::InitApply(subnet) | Event::Apply(subnet) => self.changed(&subnet),
+            Event::InitDone => {
+                let listing = self.listing;
+                self.known.retain(|_, known| known.listing == listing);
+            }
+            Event::Delete(subnet) => {
+                self.known.remove(&subnet.name_any());
+                self.complaints.forget(&subnet.shown());
+            }
+        }
+    }
+
+    fn changed(&mut self, subnet: &Parsed<SpiderSubnet>) {
+        let (name, about) = (subnet.name_any(), subnet.shown());
+        match &subnet.object {
+            Err(why) => {
+                self.known.remove(&name);
+                self.complaints.say(&about, &why.to_string());
+            }
+            Ok(object) => {
+                if !self.known.contains_key(&name) {
+                    self.complaints.over(&about);
+                }
+                let known = Known {
+                    subnet: Arc::clone(object),
+                    due: Instant::now(),
+                    listing: self.listing,
+                };
+                self.known.insert(name, known);
+            }
+        }
+    }
+
+    async fn look_at_due(&mut self) {
+        let now = Instant::now();
+        let due = self.known.iter().filter(|(_, known)| known.due <= now);
+        let due: Vec<_> = due
+            .map(|(name, known)| (name.clone(), Arc::clone(&known.subnet)))
+            .collect();
+        for (name, subnet) in due {
+            let about = shown::<SpiderSubnet>(None, &name);
+            let wait = match self.bring_in_line(&subnet).await {
+                Ok(wait) => {
+                    self.complaints.over(&about);
+                    wait
+                }
+                Err(error) => {
+                    self.complaints.say(&about, &full(&error));
+                    RETRY
+                }
+            };
+            if let Some(known) = self.known.get_mut(&name) {
+                known.due = Instant::now() + wait;
+            }
+        }
+    }
+
+    /// How long until it is looked at again.
+    async fn bring_in_line(
+        &mut self,
+        subnet: &SpiderSubnet,
+    ) -> Result<Duration, write::SubnetError> {
+        let dying = subnet.metadata.deletion_timestamp.is_some();
+        if !dying && !self.is_on {
+            return Ok(self.resync);
+        }
+        let (own, wait) = if dying {
+            let own = self.writer.owned_by(subnet).await?;
+            (Some(own), RETRY)
+        } else {
+            self.join(subnet).await;
+            (None, self.resync)
+        };
+        let (kept, sooner) = self.kept(subnet);
+        let net = subnet.spec.subnet.parse().ok();
+        let pools = self.pools.iter().filter_map(|(name, pool)| {
+            let seen = &pool.as_ref()?.seen;
+            // What was taken off a dying subnet, by `--cascade=orphan`, holds it no more.
+            let is_own = own.as_ref().is_none_or(|own| own.contains(name));
+            (net.is_some() && seen.net == net && is_own).then_some((name.as_str(), seen))
+        });
+        let carvings = Carvings {
+            pools: pools.collect(),
+            kept: kept.iter().map(String::as_str).collect(),
+        };
+        let wanted = carving::status(&subnet.spec, subnet.status.as_ref(), &carvings);
+        if dying && !carvings.pools.is_empty() {
+            self.writer.delete_pools_first(subnet).await?;
+        }
+        self.writer.write_status(subnet, &wanted).await?;
+        if dying && wanted.controlled_ip_pools.is_none() {
+            self.writer.let_go(subnet).await?;
+        }
+        Ok(wait.min(sooner))
+    }
+
+    /// Entries that stay although their pools are not known, and when the first of them ends.
+    fn kept(&mut self, subnet: &SpiderSubnet) -> (BTreeSet<String>, Duration) {
+        let name = subnet.name_any();
+        let unknown = self.pools.iter().filter(|(_, pool)| pool.is_none());
+        let mut kept: BTreeSet<String> = unknown.map(|(name, _)| name.clone()).collect();
+        let reserved =
+            carving::reservations(subnet.status.as_ref(), |pool| self.pools.contains_key(pool));
+        self.reserved
+            .retain(|(of, pool), _| *of != name || reserved.contains(pool));
+        let mut sooner = self.resync;
+        for pool in reserved {
+            let since = self.reserved.entry((name.clone(), pool.clone()));
+            let left = RESERVATION.saturating_sub(since.or_insert_with(Instant::now).elapsed());
+            if !left.is_zero() && subnet.metadata.deletion_timestamp.is_none() {
+                kept.insert(pool);
+                sooner = sooner.min(left);
+            }
+        }
+        (kept, sooner)
+    }
+
+    /// Pools of its network belong to it. Admission says so when a pool is made after its subnet.
+    async fn join(&mut self, subnet: &SpiderSubnet) {
+        let net = subnet.spec.subnet.parse().ok();
+        let Some(owner) = subnet.controller_owner_ref(&()) else {
+            return;
+        };
+        for (name, pool) in &mut self.pools {
+            let Some(pool) = pool
+                .as_mut()
+                .filter(|pool| net.is_some() && pool.seen.net == net)
+            else {
+                continue;
+            };
+            let about = format!("SpiderIPPool {name} in SpiderSubnet {}", owner.name);
+            match self.writer.join(&pool.object.metadata, &owner).await {
+                Ok(Joined::Already) => self.complaints.over(&about),
+                Ok(Joined::Now(metadata)) => {
+                    self.complaints.over(&about);
+                    Arc::make_mut(&mut pool.object).metadata = *metadata;
+                }
+                Ok(Joined::OfAnother(whose)) => {
+                    let words = format!("it stays apart: its controller is {whose}");
+                    self.complaints.say(&about, &words);
+                }
+                Err(error) => self.complaints.say(&about, &full(&error)),
+            }
+        }
     }
 }

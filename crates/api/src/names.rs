@@ -73,8 +73,14 @@ pub const OVS_RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
 pub const KUBEVIRT_MIGRATION_JOB: &str = "kubevirt.io/migrationJobName";
 /// Prefix of the keys by which an automatic pool's `podAffinity` names its application.
 pub const APP_KEY_PREFIX: &str = "ipam.spidernet.io/app-";
-/// Prefix of the labels that mark an automatic pool's application.
+/// Pool label: name of the application that an automatic pool was made for; present on those alone.
 pub const OWNER_APPLICATION_NAME: &str = "ipam.spidernet.io/owner-application-name";
+/// Its group and version, as `apps_v1`.
+pub const OWNER_APPLICATION_GV: &str = "ipam.spidernet.io/owner-application-gv";
+/// Its kind.
+pub const OWNER_APPLICATION_KIND: &str = "ipam.spidernet.io/owner-application-kind";
+/// Its namespace.
+pub const OWNER_APPLICATION_NAMESPACE: &str = "ipam.spidernet.io/owner-application-namespace";
 
 /// Key of the CNI result extension that carries the sub-ENI.
 pub const RESULT_SUB_ENI: &str = "spidernet.io/sub-eni";

@@ -8,6 +8,7 @@ pub mod admission;
 pub mod annotation;
 pub mod batch;
 pub mod candidates;
+pub mod carving;
 pub mod environment;
 pub mod facts;
 pub mod first_generation;

@@ -12,4 +12,5 @@ mod manifests;
 mod multus_config;
 mod pools;
 mod rig;
+mod subnets;
 mod unreadable;

@@ -48,7 +48,8 @@ pub(super) fn update(new: &Value, old: &Value, settings: &Settings) -> Result<()
 
 pub(super) fn delete(old: &Value, settings: &Settings) -> Result<(), Refusal> {
     let count = allocated_count(old);
-    if count <= 0 || !settings.protect_deletion {
+    // What goes already is deleted once more so that its pools go first.
+    if count <= 0 || !settings.protect_deletion || is_terminating(old) {
         return Ok(());
     }
     let pools: Vec<String> = SubnetView::read(old)

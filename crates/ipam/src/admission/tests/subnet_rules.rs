@@ -129,26 +129,29 @@ fn what_pools_hold_stays_in_the_subnet() {
         update(&with(old.clone(), "spec|subnet", json!("10.37.0.0/25"))),
         &["Forbidden spec.subnet"],
     );
-    let delete = |settings: &Settings| {
-        let held = with(old.clone(), "status|allocatedIPCount", json!(2));
-        validate(
-            Op::Delete,
-            Kind::Subnet,
-            None,
-            Some(&held),
-            &World::default(),
-            settings,
-        )
+}
+
+#[test]
+fn a_subnet_in_use_is_not_deleted_but_may_take_its_pools_first() {
+    let held = json!({"auto4-x": {"ips": ["10.37.0.12-10.37.0.13"]}}).to_string();
+    let old = subnet("s", "10.37.0.0/24", &["10.37.0.10-10.37.0.19"]);
+    let old = with(old, "status|controlledIPPools", json!(held));
+    let held = with(old, "status|allocatedIPCount", json!(2));
+    let delete = |old: &Value, settings: &Settings| {
+        let world = World::default();
+        validate(Op::Delete, Kind::Subnet, None, Some(old), &world, settings)
     };
-    refused(
-        delete(&Settings::default()),
-        &["403", "2 allocated IPs", "auto4-x"],
-    );
+    let on = Settings::default();
+    refused(delete(&held, &on), &["403", "2 allocated IPs", "auto4-x"]);
+    // The controller deletes it once more, in the foreground.
+    let stamp = json!("2027-01-01T00:00:00Z");
+    let going = with(held.clone(), "metadata|deletionTimestamp", stamp);
+    assert_eq!(delete(&going, &on), Ok(()));
     let off = Settings {
         protect_deletion: false,
-        ..Settings::default()
+        ..on
     };
-    assert_eq!(delete(&off), Ok(()));
+    assert_eq!(delete(&held, &off), Ok(()));
 }
 
 #[test]

@@ -7,13 +7,15 @@
     reason = "functions that tests share fail as tests do"
 )]
 
+mod overlap;
+mod refusals;
 mod rig;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vm_tests::lab::cni_call::{CniCall, kubernetes_args};
+use vm_tests::lab::cni_call::{CniCall, CniOutcome, kubernetes_args};
 
 use rig::{ENDPOINTS, LEASE, PODS, Rig};
 
@@ -233,7 +235,7 @@ fn what_an_agent_gave_is_collected_when_nobody_tells_it() {
     ];
     rig.start_controller("c-0", &often);
     let uid = rig.create_pod("web", "n1", 1, None);
-    rig.until("an ADD", || add(&rig, "web", &uid).code == 0);
+    rig.until("an ADD", || add(&rig, "n1", "web", &uid).code == 0);
     rig.pod_runs("web", "10.85.0.10");
     assert_eq!(rig.records("plain").len(), 1);
     let endpoint = format!("{ENDPOINTS}/web");
@@ -255,19 +257,20 @@ fn what_an_agent_gave_is_collected_when_nobody_tells_it() {
     });
     let pool = rig.api.pool("plain").unwrap();
     assert_eq!(pool["status"]["totalIPCount"], 90);
-    assert_allowed(&rig, &["c-0", "agent"]);
+    assert_allowed(&rig, &["c-0", "agent-n1"]);
 }
 
-fn add(rig: &Rig, pod: &str, uid: &str) -> vm_tests::lab::cni_call::CniOutcome {
-    let socket = rig.dir.path().join("run/spiderpool.sock");
+fn add(rig: &Rig, node: &str, pod: &str, uid: &str) -> CniOutcome {
+    let socket = rig.run_dir(node).join("spiderpool.sock");
+    let container_id = format!("box-{pod}");
     let conf = json!({"cniVersion": "1.1.0", "name": "lab", "type": "macvlan",
         "ipam": {"type": "spiderpool", "ipam_unix_socket_path": socket,
             "log_file_path": rig.dir.path().join("cni.log")}});
     let call = CniCall {
         plugin: "spiderpool".to_owned(),
         command: "ADD".to_owned(),
-        args: kubernetes_args("default", pod, uid, "box"),
-        container_id: "box".to_owned(),
+        args: kubernetes_args("default", pod, uid, &container_id),
+        container_id,
         netns: "/proc/self/ns/net".to_owned(),
         ifname: "eth0".to_owned(),
         stdin: conf.to_string(),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use vm_tests::control_plane::ControlPlane;
 use vm_tests::lab::api_client::{ApiClient, POOLS, records};
@@ -112,13 +113,18 @@ impl Rig {
             ),
             ("--config-path", self.conf_path().into()),
             ("--node-name", node.into()),
-            ("--run-dir", dir.join("run").into()),
-            ("--bpf-dir", dir.join("bpf").into()),
+            ("--run-dir", self.run_dir(node).into()),
+            ("--bpf-dir", dir.join(format!("bpf-{node}")).into()),
             ("--sub-eni-observer", "false".into()),
         ] {
             argv.extend([flag.into(), value]);
         }
-        self.run("agent", argv, &[]);
+        self.run(&format!("agent-{node}"), argv, &[]);
+    }
+
+    /// Where an agent's socket is.
+    pub(crate) fn run_dir(&self, node: &str) -> PathBuf {
+        self.dir.path().join(format!("run-{node}"))
     }
 
     fn run(&mut self, name: &str, argv: Vec<OsString>, env: &[(&str, &str)]) {
@@ -143,6 +149,15 @@ impl Rig {
             .position(|(running, _)| running == name)
             .unwrap();
         self.running.remove(index).1.kill().unwrap();
+    }
+
+    pub(crate) fn pid(&self, name: &str) -> Pid {
+        let (_, daemon) = self
+            .running
+            .iter()
+            .find(|(running, _)| running == name)
+            .unwrap();
+        Pid::from_raw(i32::try_from(daemon.pid()).unwrap())
     }
 
     pub(crate) fn log(&self, name: &str) -> String {

@@ -32,6 +32,11 @@ pub const LEASE: &str = "spiderpool-controller-leases";
 /// One request about the lease takes no longer: a hanging one must leave time for another.
 const REQUEST_TIME: Duration = Duration::from_secs(4);
 
+/// A lease promises its holder no more than so many times our own `LEADER_DURATION` without a renewal:
+/// one that somebody wrote by hand, or with other settings, must not keep everybody from leading for
+/// ever. Replicas whose settings differ by more may lead at once.
+const LONGEST_PROMISE: u32 = 10;
+
 /// Until when this process may write as the leader.
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<Mutex<Instant>>);
@@ -93,7 +98,8 @@ impl Seen {
         let spec = self.lease.spec.as_ref();
         let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
         let promised = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        self.since + promised.map_or(default, Duration::from_secs)
+        let promised = promised.map_or(default, Duration::from_secs);
+        self.since + promised.min(default * LONGEST_PROMISE)
     }
 }
 

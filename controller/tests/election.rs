@@ -315,3 +315,20 @@ async fn lost_answers_and_a_deleted_lease_do_not_end_a_leadership() {
     assert!(last - taken <= Duration::from_secs(3), "{:?}", last - taken);
     assert_eq!(rig.server.holder(), "somebody");
 }
+
+/// Somebody's lease for thirty years, or of a release with other settings, does not end all leading.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_nobody_renews_is_taken_whatever_it_promises() {
+    let rig = Rig::new();
+    let lease = json!({"metadata": {"name": LEASE},
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 1_000_000_000}});
+    rig.server.put(Some(lease));
+    let begun = Instant::now();
+    let replica = rig.start("c-0");
+    // Ten times what we ask for ourselves.
+    sleep(Duration::from_secs(149)).await;
+    assert!(rig.writes.lock().unwrap().is_empty());
+    let led = rig.leads("c-0", begun).await;
+    assert!(led - begun <= Duration::from_secs(153), "{:?}", led - begun);
+    drop(replica);
+}

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::body::Bytes;
+use axum::routing::{get, post};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -123,30 +124,115 @@ async fn provided_files_are_read_again_and_no_connection_ends() {
     timeout(SOON, serving).await.unwrap().unwrap();
 }
 
+/// A server whose certificate nobody changes.
+struct Lone {
+    port: u16,
+    ca: String,
+    stop: CancellationToken,
+}
+
+impl Lone {
+    async fn start() -> Self {
+        let (pair, served) = (pair(), Served::default());
+        served.replace(&pair.cert, &pair.key).unwrap();
+        let served = Arc::new(served);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let length = |body: Bytes| async move { body.len().to_string() };
+        let router = Router::new()
+            .route("/health", get(|| async { "fine" }))
+            .route("/length", post(length));
+        let (config, stop) = (served.config().unwrap(), CancellationToken::new());
+        tokio::spawn(server::serve(listener, config, router, stop.clone()));
+        let ca = pair.ca;
+        Self { port, ca, stop }
+    }
+
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        let connected = timeout(SOON, connect(self.port, &self.ca)).await;
+        connected.unwrap().unwrap()
+    }
+
+    /// A request whose body is to have so many bytes, without them.
+    async fn begin(&self, length: usize) -> TlsStream<TcpStream> {
+        let mut stream = self.connect().await;
+        let head =
+            format!("POST /length HTTP/1.1\r\nHost: lab\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+async fn rest(mut stream: TlsStream<TcpStream>) -> String {
+    let mut text = Vec::new();
+    // A peer that closes without the last words of TLS has said everything else.
+    let _closed = timeout(SOON, stream.read_to_end(&mut text)).await.unwrap();
+    String::from_utf8(text).unwrap()
+}
+
 /// Whoever reaches the port can open connections and say nothing, before or after the handshake.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_keep_nobody_waiting() {
-    let pair = pair();
-    let served = Arc::new(Served::default());
-    served.replace(&pair.cert, &pair.key).unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let router = Router::new().route("/health", get(|| async { "fine" }));
-    let (config, stop) = (served.config().unwrap(), CancellationToken::new());
-    tokio::spawn(server::serve(listener, config, router, stop.clone()));
-    let soon = || async {
-        timeout(SOON, connect(port, &pair.ca))
-            .await
-            .unwrap()
-            .unwrap()
-    };
+    let server = Lone::start().await;
     let mut silent = Vec::new();
     for _ in 0..server::MAX_CONNECTIONS + 8 {
-        silent.push(soon().await);
+        silent.push(server.connect().await);
     }
-    let mut asking = soon().await;
+    let mut asking = server.connect().await;
     assert_eq!(answer(&mut asking).await, "HTTP/1.1 200 OK");
-    stop.cancel();
+    server.stop.cancel();
+}
+
+/// Or a head, and never the body.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_do_not_come_keep_nobody_waiting() {
+    let server = Lone::start().await;
+    let mut slow = Vec::new();
+    for _ in 0..server::MAX_CONNECTIONS + 8 {
+        let mut begun = server.begin(100).await;
+        begun.write_all(b"a part of it").await.unwrap();
+        slow.push(begun);
+    }
+    let mut asking = server.connect().await;
+    assert_eq!(answer(&mut asking).await, "HTTP/1.1 200 OK");
+    let last = slow.pop().unwrap();
+    assert!(
+        rest(last).await.starts_with("HTTP/1.1 408"),
+        "it is told and closed"
+    );
+    server.stop.cancel();
+}
+
+/// Long bodies take turns; one that does not come gives its turn back.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_bodies_wait_for_each_other_and_end() {
+    const LONG: usize = 1 << 20;
+    let server = Lone::start().await;
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        slow.push(server.begin(LONG).await);
+    }
+    let mut short = server.begin(4).await;
+    short.write_all(b"four").await.unwrap();
+    let mut answered = [0; 12];
+    timeout(SOON, short.read_exact(&mut answered))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&answered, b"HTTP/1.1 200");
+    for begun in slow {
+        assert!(rest(begun).await.starts_with("HTTP/1.1 408"));
+    }
+    let mut long = server.begin(LONG).await;
+    long.write_all(&vec![b'x'; LONG]).await.unwrap();
+    timeout(SOON, long.read_exact(&mut answered))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(&answered, b"HTTP/1.1 200");
+    let too_long = server.begin(1 << 30).await;
+    assert!(rest(too_long).await.starts_with("HTTP/1.1 413"));
+    server.stop.cancel();
 }
 
 #[tokio::test]

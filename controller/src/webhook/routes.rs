@@ -27,7 +27,7 @@ pub const HEALTH: &str = "/webhook-health-check";
 pub const PODS: &str = "/mutate--v1-pod";
 
 /// Longest review, bytes: two objects of the size that etcd takes, and what is around them.
-const MAX_BODY: usize = 8 << 20;
+pub(super) const MAX_BODY: usize = 8 << 20;
 /// Calls at once; their bodies are all that is held. One more waits, as long as it may take at all.
 const MAX_CALLS: usize = 32;
 /// For one answer: below the 10 s after which the API server gives up.

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
-use axum::response::Response;
-use http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -23,8 +25,17 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// For the TLS handshake, and for a request's body to follow its head.
+use super::routes::MAX_BODY;
+
+/// For the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For a request's body to follow its head: API servers send both at once.
+const BODY_TIME: Duration = Duration::from_secs(5);
+/// Longest body that any connection may send while the others do too, bytes; with all of them that is
+/// 64 MB.
+const SHORT_BODY: usize = 256 << 10;
+/// Longer ones at once.
+const LONG_BODIES: usize = 4;
 /// For the head of the next request: longer than API servers keep idle connections (90 s), so that it
 /// is they who close them.
 const IDLE: Duration = Duration::from_mins(2);
@@ -50,6 +61,7 @@ pub async fn serve(
     let acceptor = TlsAcceptor::from(config);
     let router = router.layer(middleware::from_fn_with_state(stop.clone(), last_answer));
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let long = Arc::new(Semaphore::new(LONG_BODIES));
     let mut connections = JoinSet::new();
     let mut oldest_first = VecDeque::<Open>::new();
     let closed = CancellationToken::new();
@@ -70,7 +82,7 @@ pub async fn serve(
                     () = over.as_mut() => break,
                 };
                 let busy = Arc::<AtomicBool>::default();
-                let router = noting(router.clone(), Arc::clone(&busy));
+                let router = noting(router.clone(), Arc::clone(&busy), Arc::clone(&long));
                 let served = connection(acceptor.clone(), stream, router, closed.clone());
                 let handle = connections.spawn(async move {
                     if let Err(error) = served.await {
@@ -97,10 +109,9 @@ async fn last_answer(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = next.run(request).await;
+    let response = next.run(request).await;
     if stop.is_cancelled() {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+        return last(response);
     }
     response
 }
@@ -128,17 +139,58 @@ async fn room(
     Arc::clone(free).acquire_owned().await.ok()
 }
 
-/// The same routes; `busy` while one of them is being answered. HTTP/1.1: one at a time.
-fn noting(router: Router, busy: Arc<AtomicBool>) -> Router {
+/// The same routes, which are asked once all of a request is there; `busy` while one of them is being
+/// answered, not while a body is waited for. HTTP/1.1: one at a time.
+fn noting(router: Router, busy: Arc<AtomicBool>, long: Arc<Semaphore>) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let busy = Arc::clone(&busy);
+        let (busy, long) = (Arc::clone(&busy), Arc::clone(&long));
         async move {
+            let (request, permit) = match whole(request, &long).await {
+                Ok(whole) => whole,
+                Err(status) => return last(status.into_response()),
+            };
             busy.store(true, Ordering::Relaxed);
             let response = next.run(request).await;
             busy.store(false, Ordering::Relaxed);
+            drop(permit);
             response
         }
     }))
+}
+
+type Whole = (Request, Option<OwnedSemaphorePermit>);
+
+/// The request with all of its body.
+async fn whole(request: Request, long: &Arc<Semaphore>) -> Result<Whole, StatusCode> {
+    let (parts, body) = request.into_parts();
+    let length = body.size_hint().upper();
+    let is_short = length.is_some_and(|length| length <= SHORT_BODY as u64);
+    if length.is_some_and(|length| length > MAX_BODY as u64) {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    let permit = if is_short {
+        None
+    } else {
+        let turn = timeout(BODY_TIME, Arc::clone(long).acquire_owned()).await;
+        // The semaphore is never closed.
+        turn.map_err(|_| StatusCode::REQUEST_TIMEOUT)?.ok()
+    };
+    match timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
+        Ok(Ok(body)) => {
+            let body = Body::from(body.to_bytes());
+            Ok((Request::from_parts(parts, body), permit))
+        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
+        Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
+    }
+}
+
+/// The last answer of its connection.
+fn last(mut response: Response) -> Response {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
 }
 
 type ConnectionError = Box<dyn std::error::Error + Send + Sync>;

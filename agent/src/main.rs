@@ -11,6 +11,7 @@ use spiderpool_agent::config::{Cli, Mode};
 use spiderpool_agent::failpoint;
 use spiderpool_agent::flow::error::full;
 use spiderpool_agent::standalone;
+use spiderpool_controller::effectless::{self, Of};
 use spiderpool_controller::process::{start_log, stop_on_signals};
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +46,9 @@ fn run(cli: &Cli, settled: io::Result<()>) -> anyhow::Result<()> {
         Mode::Standalone(args) => &args.node,
         Mode::Daemon(args) => &args.node,
     };
+    let effectless = effectless::set(Of::Agent, |name| std::env::var(name).ok())?;
     start_log(&node.log_level).context("--log-level")?;
+    effectless::tell(&effectless);
     if let Err(error) = settled {
         tracing::warn!(%error, "the allocator keeps its usual settings and more memory");
     }

@@ -11,6 +11,7 @@ use spiderpool_ipam::environment::{Environment, EnvironmentError};
 use spiderpool_ipam::gc::Knobs;
 
 use crate::conf_file::{Conf, DEFAULT_CONFIG};
+use crate::effectless::{self, Of};
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("GIT_COMMIT_VERSION").filter(|text| !text.is_empty());
@@ -177,6 +178,8 @@ pub struct Env {
     pub cni_config_dir: PathBuf,
     /// `CILIUM_CONFIGMAP_NAMESPACE_NAME`, without prefix: `namespace/name`.
     pub cilium_config: String,
+    /// Those that are set and have no effect.
+    pub effectless: Vec<String>,
 }
 
 /// The environment is not usable.
@@ -230,6 +233,7 @@ impl Env {
             multus_config: off(),
             cni_config_dir: PathBuf::from("/etc/cni/net.d"),
             cilium_config: "kube-system/cilium-config".to_owned(),
+            effectless: Vec::new(),
         }
     }
 
@@ -282,6 +286,7 @@ impl Env {
             )?,
             cni_config_dir: bare("CNI_CONFIG_DIR").map_or(base.cni_config_dir, PathBuf::from),
             cilium_config: bare("CILIUM_CONFIGMAP_NAMESPACE_NAME").unwrap_or(base.cilium_config),
+            effectless: effectless::set(Of::Controller, &lookup)?,
             pod_name,
             namespace,
         })

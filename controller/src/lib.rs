@@ -14,6 +14,7 @@ pub mod complaints;
 pub mod conf_file;
 pub mod config;
 pub mod connect;
+pub mod effectless;
 pub mod election;
 pub mod events;
 pub mod followed;

@@ -22,7 +22,7 @@ pub enum LogError {
     Filter(String, #[source] tracing_subscriber::filter::ParseError),
 }
 
-/// JSON lines for machines, plain ones for a person at a terminal; always on stderr.
+/// JSON lines for machines, plain ones for a person at a terminal; on stdout (spec api 4.3).
 ///
 /// # Errors
 /// [`LogError`].
@@ -38,8 +38,8 @@ pub fn start_log(level: &str) -> Result<(), LogError> {
     let filter = filter.map_err(|error| LogError::Filter(level.to_owned(), error))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr);
-    if io::stderr().is_terminal() {
+        .with_writer(io::stdout);
+    if io::stdout().is_terminal() {
         log.init();
     } else {
         log.json().flatten_event(true).init();

@@ -9,6 +9,7 @@ use crate::client::bounded;
 use crate::conf_file;
 use crate::config::{DaemonArgs, Env, Settings, version};
 use crate::connect::connect;
+use crate::effectless;
 use crate::election::Candidate;
 use crate::events::Events;
 use crate::gc;
@@ -72,6 +73,7 @@ pub async fn run_daemon(
         version = version(),
         "controller is starting"
     );
+    effectless::tell(&env.effectless);
     let serving = stop.child_token();
     let probes = tokio::spawn(listeners.serve(context.clone(), serving.clone()));
     let result = run_all(&tasks(), &context, stop).await;

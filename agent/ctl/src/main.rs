@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod agent_socket;
+mod clean;
 mod cluster;
 mod facts;
 mod find;
 mod gc;
+mod init;
 mod output;
 mod pool;
 mod pools;
@@ -75,6 +77,22 @@ enum Area {
     /// Sub-ENIs of this node: who has which, what they send, and whether they may
     #[command(name = "subeni", arg_required_else_help = true)]
     SubEni(subeni::SubEniArgs),
+    /// Make what a cluster needs from the start, as SPIDERPOOL_INIT_* variables say; the chart's first job
+    #[command(
+        after_help = "Waits for a ready controller (SPIDERPOOL_NAMESPACE, SPIDERPOOL_CONTROLLER_NAME), then makes, each if its
+name is set and it does not exist yet:
+  SpiderCoordinator           SPIDERPOOL_INIT_DEFAULT_COORDINATOR_{NAME,MODE,POD_CIDR_TYPE,TUNE_POD_ROUTES,
+                              HIJACK_CIDR,POLICY_ROUTES,VETH_LINK_ADDRESS,VETH_MTU}
+  SpiderSubnet, SpiderIPPool  SPIDERPOOL_INIT_DEFAULT_IPV4_{SUBNET_NAME,IPPOOL_NAME,IPPOOL_SUBNET,
+                              IPPOOL_IPRANGES,IPPOOL_GATEWAY}, and the same with IPV6
+  SpiderMultusConfig          SPIDERPOOL_INIT_{ENABLE_MULTUS_CONFIG,DEFAULT_CNI_NAME,DEFAULT_CNI_NAMESPACE,
+                              DEFAULT_CNI_DIR}
+Repeats each step every 2 s until it is done."
+    )]
+    Init,
+    /// Take everything of Spiderpool out of the cluster; the chart's last job
+    #[command(arg_required_else_help = true)]
+    Clean(clean::CleanArgs),
 }
 
 /// What `trace` is told.
@@ -154,6 +172,14 @@ async fn run(cli: &Cli) -> Result<ExitCode, Box<dyn Error>> {
         Area::Ip(verb) => {
             let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
             pools::run_ip(&cluster, verb).await
+        }
+        Area::Init => {
+            let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
+            init::run(&cluster).await
+        }
+        Area::Clean(args) => {
+            let cluster = cluster::Cluster::find(cli.kubeconfig.as_deref()).await?;
+            clean::run(&cluster, args).await
         }
     }
 }

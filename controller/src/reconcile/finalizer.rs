@@ -6,7 +6,8 @@ use spiderpool_api::names;
 
 /// The merge patch that takes it off; `None`: it is not there. Conditional, and about nothing else:
 /// fields that we do not know stay.
-pub(super) fn removal(object: &impl ResourceExt) -> Option<Value> {
+#[must_use]
+pub fn removal(object: &impl ResourceExt) -> Option<Value> {
     let all = object.finalizers();
     let others = all.iter().filter(|name| *name != names::FINALIZER);
     let others: Vec<&String> = others.collect();

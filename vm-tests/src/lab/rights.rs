@@ -12,9 +12,10 @@ use super::api_client::ApiClient;
 /// Namespace of the service accounts.
 pub const NAMESPACE: &str = "spiderpool";
 
-const ROLES: [&str; 2] = [
+const ROLES: [&str; 3] = [
     include_str!("../../../charts/spiderpool/rbac/controller.yaml"),
     include_str!("../../../charts/spiderpool/rbac/agent.yaml"),
+    include_str!("../../../charts/spiderpool/rbac/jobs.yaml"),
 ];
 
 /// Creates the namespace and everything in the chart's files.

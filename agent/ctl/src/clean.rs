@@ -1,0 +1,294 @@
+//! `spiderpoolctl clean`: takes everything of Spiderpool out of a cluster, as the chart's last job does
+//! (spec api 5.2): webhooks first, so that nothing of ours refuses the rest, then the objects with our
+//! finalizer, then the kinds.
+//!
+//! What is not there is done. What cannot be deleted is named, and the others go on.
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use spiderpool_api::names;
+use spiderpool_controller::chain::full;
+use spiderpool_controller::followed::has_no_kind;
+use spiderpool_controller::reconcile::finalizer;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::Cluster;
+use crate::{complain, output};
+
+/// Endpoints before pools, pools before subnets.
+const KINDS: [&str; 6] = [
+    "SpiderEndpoint",
+    "SpiderIPPool",
+    "SpiderSubnet",
+    "SpiderReservedIP",
+    "SpiderMultusConfig",
+    "SpiderCoordinator",
+];
+/// Objects of one page.
+const PAGE: u32 = 500;
+/// How long the objects of a kind may take to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what is left.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Group of the SR-IOV operator's kinds.
+const SRIOV_GROUP: &str = "sriovnetwork.openshift.io";
+/// The one of them that stays.
+const SRIOV_CONFIGS: &str = "sriovoperatorconfigs";
+/// Configurations of its webhooks.
+const SRIOV_WEBHOOKS: [&str; 2] = [
+    "sriov-operator-webhook-config",
+    "network-resources-injector-config",
+];
+/// The chart's first job.
+const INIT_JOB: &str = "spiderpool-init";
+
+/// What `clean` is told.
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// Really: every pool, subnet, endpoint, reservation and network configuration of the cluster goes,
+    /// and the kinds with them; Pods keep their addresses and nobody knows of them any more
+    #[arg(long, required = true)]
+    yes: bool,
+    /// The ValidatingWebhookConfiguration
+    #[arg(long, value_name = "NAME", default_value = "spiderpool-controller")]
+    validate: String,
+    /// The MutatingWebhookConfiguration
+    #[arg(long, value_name = "NAME", default_value = "spiderpool-controller")]
+    mutating: String,
+    /// Also webhooks and kinds of the SR-IOV operator, where the chart has installed it
+    #[arg(long)]
+    sriov: bool,
+    /// Namespace of the chart's first job; without it no job is deleted
+    #[arg(long, value_name = "NAME", env = "SPIDERPOOL_NAMESPACE")]
+    namespace: Option<String>,
+}
+
+/// Something is left.
+#[derive(Debug, thiserror::Error)]
+enum Left {
+    #[error("cannot {tried} {what}")]
+    Api {
+        tried: &'static str,
+        what: String,
+        source: Box<kube::Error>,
+    },
+    #[error("{what} are still there after {} s: somebody else's finalizer may hold them", PATIENCE.as_secs())]
+    Held { what: String },
+}
+
+/// Not everything is gone.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} of the steps failed, see above; what is gone stays gone, and the command can be given again"
+)]
+struct Incomplete(usize);
+
+pub(crate) async fn run(cluster: &Cluster, args: &CleanArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let client = cluster.client();
+    let mut failures = 0;
+    let mut tell = |step: Result<String, Left>| match step {
+        Ok(done) => output::print(&format!("{done}\n")).map(drop),
+        Err(error) => {
+            failures += 1;
+            complain("left", &full(&error));
+            Ok(())
+        }
+    };
+    let sriov = SRIOV_WEBHOOKS.iter().filter(|_| args.sriov);
+    for name in std::iter::once(args.validate.as_str()).chain(sriov.clone().copied()) {
+        let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        tell(delete(&all, name).await)?;
+    }
+    for name in std::iter::once(args.mutating.as_str()).chain(sriov.copied()) {
+        let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        tell(delete(&all, name).await)?;
+    }
+    for kind in KINDS {
+        tell(empty(client, kind).await)?;
+    }
+    match definitions(client, args.sriov).await {
+        Ok(names) => {
+            for name in names {
+                let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+                tell(delete(&all, &name).await)?;
+            }
+        }
+        Err(error) => tell(Err(error))?,
+    }
+    if let Some(namespace) = &args.namespace {
+        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+        tell(delete(&jobs, INIT_JOB).await)?;
+    }
+    if failures > 0 {
+        return Err(Incomplete(failures).into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn delete<K>(api: &Api<K>, name: &str) -> Result<String, Left>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let what = format!("{} {name}", K::kind(&()));
+    match api.delete(name, &DeleteParams::background()).await {
+        Ok(_) => Ok(format!("{what} deleted")),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(format!("{what} is not there")),
+        Err(source) => Err(Left::Api {
+            tried: "delete",
+            what,
+            source: Box::new(source),
+        }),
+    }
+}
+
+/// Deletes all objects of a kind of ours, in all namespaces, and waits until they are gone.
+async fn empty(client: &Client, kind: &str) -> Result<String, Left> {
+    let of = GroupVersionKind::gvk(names::GROUP, names::VERSION, kind);
+    let resource = ApiResource::from_gvk(&of);
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let (begun, mut deleted) = (Instant::now(), 0);
+    loop {
+        let page = all.list_metadata(&ListParams::default().limit(PAGE)).await;
+        let page = match page {
+            Err(error) if has_no_kind(&error) => return Ok(format!("{kind} is no kind there")),
+            page => page.map_err(|source| Left::Api {
+                tried: "list",
+                what: format!("all {kind}s"),
+                source: Box::new(source),
+            })?,
+        };
+        if page.items.is_empty() {
+            return Ok(format!("{deleted} {kind}s deleted"));
+        }
+        // API servers ask webhooks for a moment after their configuration is gone.
+        let mut failed = None;
+        for object in &page.items {
+            let api: Api<DynamicObject> = match object.namespace() {
+                Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+                None => all.clone(),
+            };
+            match end(&api, object).await {
+                Ok(asked) => deleted += usize::from(asked),
+                Err((tried, source)) => failed = Some((tried, object.name_any(), source)),
+            }
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(left(kind, &page.items, failed));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What is left of a kind, and why as far as it is known.
+fn left(
+    kind: &str,
+    objects: &[PartialObjectMeta<DynamicObject>],
+    failed: Option<(&'static str, String, kube::Error)>,
+) -> Left {
+    if let Some((tried, name, source)) = failed {
+        return Left::Api {
+            tried,
+            what: format!("{kind} {name}"),
+            source: Box::new(source),
+        };
+    }
+    let named: Vec<String> = objects.iter().take(3).map(ResourceExt::name_any).collect();
+    let what = format!("{kind}s such as {}", named.join(", "));
+    Left::Held { what }
+}
+
+/// Deleted first: nobody puts a finalizer back on what is going. Whether it was asked for now.
+async fn end(
+    api: &Api<DynamicObject>,
+    object: &PartialObjectMeta<DynamicObject>,
+) -> Result<bool, (&'static str, kube::Error)> {
+    let name = object.name_any();
+    if object.metadata.deletion_timestamp.is_none() {
+        let asked = api.delete(&name, &DeleteParams::background()).await;
+        let asked = gone_or_changed(asked.map(drop));
+        return asked.map(|()| true).map_err(|error| ("delete", error));
+    }
+    let Some(patch) = finalizer::removal(object) else {
+        return Ok(false);
+    };
+    let params = PatchParams::default();
+    let written = api
+        .patch_metadata(&name, &params, &Patch::Merge(patch))
+        .await;
+    let written = gone_or_changed(written.map(drop));
+    written
+        .map(|()| false)
+        .map_err(|error| ("take the finalizer off", error))
+}
+
+/// The next look tells.
+fn gone_or_changed(written: kube::Result<()>) -> kube::Result<()> {
+    match written {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        written => written,
+    }
+}
+
+/// Names of the kinds that go.
+async fn definitions(client: &Client, sriov: bool) -> Result<Vec<String>, Left> {
+    let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let listed = all.list_metadata(&ListParams::default()).await;
+    let listed = listed.map_err(|source| Left::Api {
+        tried: "list",
+        what: "all CustomResourceDefinitions".to_owned(),
+        source: Box::new(source),
+    })?;
+    let names = listed.items.iter().map(ResourceExt::name_any);
+    Ok(names.filter(|name| goes(name, sriov)).collect())
+}
+
+fn goes(definition: &str, sriov: bool) -> bool {
+    match definition.split_once('.') {
+        Some((_, names::GROUP)) => true,
+        Some((plural, SRIOV_GROUP)) => sriov && plural != SRIOV_CONFIGS,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kinds_of_ours_go() {
+        for (name, alone, with_sriov) in [
+            ("spiderippools.spiderpool.spidernet.io", true, true),
+            ("sriovnetworks.sriovnetwork.openshift.io", false, true),
+            (
+                "sriovoperatorconfigs.sriovnetwork.openshift.io",
+                false,
+                false,
+            ),
+            (
+                "network-attachment-definitions.k8s.cni.cncf.io",
+                false,
+                false,
+            ),
+            ("spiderippools", false, false),
+        ] {
+            assert_eq!(
+                (goes(name, false), goes(name, true)),
+                (alone, with_sriov),
+                "{name}"
+            );
+        }
+    }
+}

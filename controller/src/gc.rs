@@ -16,7 +16,9 @@ mod first_seen;
 mod follow;
 mod free;
 mod marks;
+mod orphans;
 mod scan;
+mod silent;
 mod trace;
 
 use std::net::IpAddr;
@@ -47,6 +49,7 @@ use follow::{Pods, follow};
 use marks::ReleaseMarks;
 use pod_row::RawPod;
 use read::Reader;
+use silent::Silent;
 use trace::Traces;
 
 /// A collector that has not scanned for so many periods is not healthy.
@@ -134,6 +137,7 @@ struct Gc {
     traces: Traces,
     calls: Calls,
     marks: ReleaseMarks,
+    silent: Silent,
     workers: Semaphore,
     requests: Arc<ScanRequests>,
     scanned: Arc<Mutex<Instant>>,
@@ -180,6 +184,7 @@ impl Gc {
             traces: Traces::new(knobs.traced_pods),
             calls: Calls::default(),
             marks: ReleaseMarks::default(),
+            silent: Silent::new(context),
             workers: Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)),
             requests: Arc::clone(&context.scans),
             scanned: Arc::new(Mutex::new(Instant::now())),

@@ -13,6 +13,7 @@ use spiderpool_api::value::Mac;
 use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{Op, Outcome};
+use spiderpool_ipam::plan;
 use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
 use tokio::time::Instant;
@@ -185,14 +186,11 @@ impl Agent {
             return;
         };
         let current = &endpoint.status.current;
-        for nic in current.ips.iter().filter(|nic| nic.vlan != 0) {
-            let of = |net: &Option<String>, pool: &Option<String>| {
-                Some((net.as_ref()?.parse::<IpNet>().ok()?, pool.clone()?))
-            };
-            let first = of(&nic.ipv4, &nic.ipv4_pool).or_else(|| of(&nic.ipv6, &nic.ipv6_pool));
-            let Some((net, pool)) = first.filter(|_| !current.node.is_empty()) else {
-                continue;
-            };
+        // A provider cannot do anything with a call that names no node.
+        if current.node.is_empty() {
+            return;
+        }
+        for (pool, net) in plan::sub_enis_of(current) {
             let read = self.store.pool(&pool, crate::store::Freshness::Cached);
             if !matches!(read.await, Ok(None)) {
                 continue;

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Api, Resource, ResourceExt};
 use serde::Deserialize;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_ipam::gc::{EndpointVerdict, judge_endpoint};
-use spiderpool_ipam::plan::held_by;
+use spiderpool_ipam::gc::{EndpointVerdict, Knobs, judge_endpoint};
+use spiderpool_ipam::plan::{held_by, sub_enis_of};
 use spiderpool_ipam::pool::Pool;
 
 use super::scan::Found;
@@ -28,10 +28,11 @@ struct RawEndpoint {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct RawMeta {
     namespace: String,
     name: String,
+    deletion_timestamp: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -53,6 +54,8 @@ enum Suspicion {
     Stale,
     /// No record has its key.
     Unrecorded,
+    /// The same, and it is deleted: only our finalizer holds it, in the way of the next Pod of the name.
+    Deleted,
 }
 
 impl Gc {
@@ -64,8 +67,8 @@ impl Gc {
         let mut suspects = Vec::new();
         let url = SpiderEndpoint::url_path(&(), None);
         let each = |raw: RawEndpoint| {
-            let key = ObjectKey::new(raw.metadata.namespace, raw.metadata.name);
-            if let Some(why) = self.suspicion(&key, &raw.status.current.uid, found) {
+            let key = ObjectKey::new(&raw.metadata.namespace, &raw.metadata.name);
+            if let Some(why) = self.suspicion(&key, &raw, found) {
                 suspects.push((key, why));
             }
         };
@@ -80,14 +83,18 @@ impl Gc {
         Ok(())
     }
 
-    fn suspicion(&self, key: &ObjectKey, uid: &str, found: &Found) -> Option<Suspicion> {
+    fn suspicion(&self, key: &ObjectKey, raw: &RawEndpoint, found: &Found) -> Option<Suspicion> {
+        let uid = &raw.status.current.uid;
         let Some(living) = found.keys.get(key.to_string().as_str()) else {
+            if raw.metadata.deletion_timestamp.is_some() {
+                return Some(Suspicion::Deleted);
+            }
             let wanted = self.knobs.clean_outdated_endpoints;
             return wanted.then_some(Suspicion::Unrecorded);
         };
         let pod = self.pods.of(key, uid).filter(|pod| pod.key == *key)?;
         let stateless = self.reader.sticky().of_owner(&pod.owner).is_none();
-        let stale = *living && stateless && pod.state.uid != uid;
+        let stale = *living && stateless && pod.state.uid != *uid;
         stale.then_some(Suspicion::Stale)
     }
 
@@ -110,7 +117,8 @@ impl Gc {
             });
             return Ok(Some(endpoint).filter(|_| stale));
         }
-        if own.is_some_and(|pod| pod.state.uid == current.uid) && self.is_young(&endpoint) {
+        let lives = own.is_some_and(|pod| pod.state.uid == current.uid);
+        if lives && self.is_young(&endpoint) {
             return Ok(None);
         }
         let mut pools: Vec<Arc<Pool>> = Vec::new();
@@ -121,12 +129,20 @@ impl Gc {
                     Ok(pool) => pools.push(Arc::clone(pool)),
                     Err(_) => return Ok(None),
                 },
+                // It alone knows of the sub-ENI that the Pod uses, and the provider has to hear of that.
+                Err(StoreError::NotFound(_)) if lives && !sub_enis_of(current).is_empty() => {
+                    return Ok(None);
+                }
                 Err(StoreError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         let pools = pools.iter().map(Arc::as_ref);
-        let verdict = judge_endpoint(&self.knobs, &key.to_string(), &endpoint.status, pools);
+        let knobs = Knobs {
+            clean_outdated_endpoints: true,
+            ..self.knobs.clone()
+        };
+        let verdict = judge_endpoint(&knobs, &key.to_string(), &endpoint.status, pools);
         Ok(Some(endpoint).filter(|_| verdict == EndpointVerdict::Delete))
     }
 
@@ -135,11 +151,13 @@ impl Gc {
         created.is_none_or(|at| self.now().duration_since(at) < SETTLED)
     }
 
-    /// Deletes an endpoint that is still as it was read; a failure is for the next scan.
+    /// Deletes an endpoint that is still as it was read; a failure is for the next scan. Sub-ENIs that only
+    /// it knows are told to the provider before.
     pub(super) async fn remove_endpoint(&self, found: &SpiderEndpoint) {
         let key = endpoint_key(found);
         let api: Api<SpiderEndpoint> = Api::namespaced(self.client.clone(), &key.namespace);
         let removed = async {
+            self.unbind_orphans(found).await?;
             match endpoint::delete(&api, found, Still::AsRead).await? {
                 Deleted::Waits => endpoint::drop_finalizer(&api, found).await,
                 Deleted::Gone => Ok(()),
@@ -151,8 +169,10 @@ impl Gc {
         }
     }
 
-    /// Takes our finalizer off; who owns the endpoint deletes it.
+    /// Takes our finalizer off; who owns the endpoint deletes it. Sub-ENIs that only it knows are told to
+    /// the provider before.
     pub(super) async fn let_go(&self, found: &SpiderEndpoint) -> Result<(), StoreError> {
+        self.unbind_orphans(found).await?;
         let api = Api::namespaced(self.client.clone(), &endpoint_key(found).namespace);
         endpoint::drop_finalizer(&api, found).await
     }

@@ -28,6 +28,7 @@ use super::{Garbage, Gc};
 use crate::chain::full;
 use crate::objects::StoreError;
 use crate::objects::error::store_error;
+use crate::objects::pool::PoolObject;
 
 /// How long a write is tried again after conflicts.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BACKOFF: Duration = Duration::from_millis(40);
 /// How long after its mark a call may still be made. A process that was stopped in between must not
 /// call any more: the mark may have been taken over, and the address be another Pod's.
-const MARKED: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs() * 3 / 4);
+pub(super) const MARKED: Duration = Duration::from_secs(TAKEOVER_SECONDS.unsigned_abs() * 3 / 4);
 
 /// Records of a pool could not be freed.
 #[derive(Debug, thiserror::Error)]
@@ -86,11 +87,12 @@ impl Gc {
         garbage: &[&Garbage],
         freed: &mut Freed,
     ) -> Result<(), FreeError> {
-        let Some(pool) = self.pool(name).await? else {
+        let Some(read) = self.read(name).await? else {
             // The records went with it.
             freed.gone.extend(garbage.iter().map(|one| one.address));
             return Ok(());
         };
+        let pool = usable(name, read.pool())?;
         let relatives = self.relatives(&pool).await?;
         let now = self.now();
         let (mut records, mut enis) = (Vec::new(), Vec::new());
@@ -114,6 +116,9 @@ impl Gc {
                 How::ProviderFirst { half } => enis.push(SubEni { garbage: one, half }),
                 How::WithPrimary { .. } => drop(freed.deferred.insert(one.address)),
             }
+        }
+        if !records.is_empty() {
+            self.tell_silent(&read).await;
         }
         if let Some(provider) = &self.provider {
             // A few at a time: a marker must not get old while its call waits for its turn.
@@ -256,10 +261,8 @@ impl Gc {
     ) -> Result<Option<(Arc<Pool>, Vec<Outcome>)>, FreeError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let read = match self.pools.get(name).await {
-                Ok(read) => read,
-                Err(StoreError::NotFound(_)) => return Ok(None),
-                Err(source) => return Err(api_failed(name, source)),
+            let Some(read) = self.read(name).await? else {
+                return Ok(None);
             };
             let pool = usable(name, read.pool())?;
             let batch = batch::apply(&pool, None, &Rules::default(), ops);
@@ -280,9 +283,9 @@ impl Gc {
         }
     }
 
-    async fn pool(&self, name: &str) -> Result<Option<Arc<Pool>>, FreeError> {
+    async fn read(&self, name: &str) -> Result<Option<Arc<PoolObject>>, FreeError> {
         match self.pools.get(name).await {
-            Ok(read) => usable(name, read.pool()).map(Some),
+            Ok(read) => Ok(Some(read)),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(source) => Err(api_failed(name, source)),
         }
@@ -308,7 +311,9 @@ impl Gc {
         }
         let mut relatives = Vec::new();
         for name in names {
-            relatives.extend(self.pool(&name).await?.map(Arc::unwrap_or_clone));
+            if let Some(read) = self.read(&name).await? {
+                relatives.push(Arc::unwrap_or_clone(usable(&name, read.pool())?));
+            }
         }
         Ok(relatives)
     }
@@ -366,7 +371,7 @@ fn request(pool: &Pool, garbage: &Garbage) -> ReleaseRequest {
 }
 
 /// Logs what a call came to; whether the provider has accepted.
-fn told(request: &ReleaseRequest, result: &Result<(), CallError>) -> bool {
+pub(super) fn told(request: &ReleaseRequest, result: &Result<(), CallError>) -> bool {
     let (pod, namespace) = (&request.pod_name, &request.pod_namespace);
     let (uid, ip, pool) = (&request.pod_uid, request.ip_address, &request.pool_name);
     match result {

@@ -8,6 +8,7 @@
 )]
 
 mod clocks;
+mod orphans;
 mod provider;
 mod rig;
 mod traces;
@@ -17,6 +18,7 @@ use spiderpool_controller::clock::Clock;
 
 use rig::{Bend, Rig};
 
+/// The list and watch of all Pods.
 const PODS: &str = "/api/v1/pods";
 
 /// A running Pod with an address.

@@ -129,3 +129,90 @@ async fn what_the_first_generation_bound_goes_by_its_record() {
         ("n7", "10.7.0.10".to_owned())
     );
 }
+
+/// Spec iaas 16: a rollback that could not be written leaves a claim without an endpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_47_a_claim_that_was_not_rolled_back_goes_with_its_pod() {
+    let mut rig = Rig::new(|_| {});
+    let global = json!({"ipam.spidernet.io/iaas-provider": "lab"});
+    rig.pod("ns/new", "u-1", json!({"phase": "Pending"})).await;
+    rig.pool("global", global, &[("10.7.0.10", "ns/new", "u-1")])
+        .await;
+    rig.start();
+    rig.scan().await;
+    // Its next ADD meets the same address.
+    assert_eq!(rig.recorded("global").await, ["10.7.0.10"]);
+    rig.delete_pod("ns/new").await;
+    rig.scan().await;
+    assert_eq!(rig.recorded("global").await, [""; 0]);
+    assert!(rig.provider.released().is_empty());
+}
+
+/// Spec iaas 16: the agent is gone and the Pod was forced away.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_62_a_release_names_node_and_pool_of_the_endpoint() {
+    let mut rig = Rig::new(|_| {});
+    rig.pool("v4", prewarm(None), &[("10.7.0.10", "ns/gone", "u-1")])
+        .await;
+    rig.sub_eni("ns/gone", "u-1", "n7", ("v4", "10.7.0.10"))
+        .await;
+    rig.start();
+    rig.scan().await;
+    let calls = rig.provider.released();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    let call = &calls[0];
+    assert_eq!(
+        (call.node_name.as_str(), call.pool_name.as_str()),
+        ("n7", "v4")
+    );
+    assert_eq!(
+        (call.pod_namespace.as_str(), call.pod_name.as_str()),
+        ("ns", "gone")
+    );
+    assert_eq!(call.pod_uid, uid("u-1"));
+    assert_eq!(call.subnet.to_string(), "10.7.0.0/24");
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+    assert!(!rig.has_endpoint("ns/gone").await);
+}
+
+/// Spec iaas 16.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_63_without_an_endpoint_the_pool_names_the_node() {
+    let mut rig = Rig::new(|_| {});
+    let records = [
+        ("10.7.0.10", "ns/gone", "u-1"),
+        ("10.7.0.11", "ns/again", "u-2"),
+    ];
+    rig.pool("v4", prewarm(None), &records).await;
+    // Of a later Pod of the name: its node is not the record's.
+    rig.sub_eni("ns/again", "u-3", "n7", ("v4", "10.7.0.12"))
+        .await;
+    rig.start();
+    rig.scan().await;
+    let calls = rig.provider.released();
+    let nodes: Vec<&str> = calls.iter().map(|call| call.node_name.as_str()).collect();
+    assert_eq!(nodes, [NODE, NODE], "{calls:?}");
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+}
+
+/// Nobody could ever release them, and the published sub-ENIs serve the next Pods; but it is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_provider_prewarmed_addresses_are_freed_and_that_is_told_once() {
+    let mut rig = Rig::new(|_| {});
+    rig.context.provider = None;
+    let records = |uid: &'static str| [("10.7.0.10", "ns/gone", uid)];
+    rig.pool("v4", prewarm(None), &records("u-1")).await;
+    rig.pool("plain", json!({}), &[("fd00:7::10", "ns/gone", "u-1")])
+        .await;
+    rig.start();
+    for uid in ["u-1", "u-2"] {
+        rig.scan().await;
+        assert_eq!(rig.recorded("v4").await, [""; 0], "{uid}");
+        let told = rig.events("IaaSProviderNotConfigured").await;
+        let pools: Vec<&str> = told.iter().map(|(pool, _)| pool.as_str()).collect();
+        assert_eq!(pools, ["v4"]);
+        assert!(told[0].1.contains("iaasNetworkProvider"), "{told:?}");
+        rig.record("v4", &records("u-2")).await;
+    }
+    assert_eq!(rig.recorded("plain").await, [""; 0]);
+}

@@ -158,6 +158,7 @@ impl Rig {
     fn objects(&self, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
         let (group, version) = match kind {
             "Pod" | "Node" | "Namespace" => ("", "v1"),
+            "Event" => ("events.k8s.io", "v1"),
             _ => ("spiderpool.spidernet.io", "v2beta1"),
         };
         let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
@@ -205,7 +206,7 @@ impl Rig {
     pub(crate) async fn pod_of(&self, mut pod: Value, status: Value) {
         let meta = &mut pod["metadata"];
         meta["uid"] = json!(uid(meta["uid"].as_str().unwrap()));
-        meta["labels"] = json!({"spiderpool.spidernet.io/owned-by": "standalone"});
+        meta["labels"]["spiderpool.spidernet.io/owned-by"] = json!("standalone");
         let key = format!(
             "{}/{}",
             meta["namespace"].as_str().unwrap(),
@@ -278,16 +279,57 @@ impl Rig {
         owner: (&str, &str),
         ips: &[(&str, &str)],
     ) {
-        let (namespace, name) = key.split_once('/').unwrap();
         let nics: Vec<Value> = ips
             .iter()
             .map(|(pool, ip)| json!({"interface": "eth0", "ipv4": format!("{ip}/24"), "ipv4Pool": pool}))
             .collect();
+        self.endpoint_of(key, word, owner, &json!({"node": NODE, "ips": nics}))
+            .await;
+    }
+
+    /// An endpoint whose NIC is a sub-ENI.
+    pub(crate) async fn sub_eni(
+        &self,
+        key: &str,
+        word: &str,
+        node: &str,
+        (pool, ip): (&str, &str),
+    ) {
+        let nic = json!({"interface": "eth0", "ipv4": format!("{ip}/24"), "ipv4Pool": pool, "vlan": 301,
+            "mac": "fa:16:3e:00:01:64"});
+        let current = json!({"node": node, "ips": [nic]});
+        self.endpoint_of(key, word, ("Pod", ""), &current).await;
+    }
+
+    async fn endpoint_of(&self, key: &str, word: &str, owner: (&str, &str), current: &Value) {
+        let (namespace, name) = key.split_once('/').unwrap();
+        let mut current = current.clone();
+        current["uid"] = json!(uid(word));
         let endpoint = json!({"metadata": {"namespace": namespace, "name": name,
                 "finalizers": ["spiderpool.spidernet.io"]},
-            "status": {"current": {"uid": uid(word), "node": NODE, "ips": nics},
-                "ownerControllerType": owner.0, "ownerControllerName": owner.1}});
+            "status": {"current": current, "ownerControllerType": owner.0, "ownerControllerName": owner.1}});
         self.create("SpiderEndpoint", endpoint).await;
+    }
+
+    /// Deletes an endpoint; its finalizer holds it.
+    pub(crate) async fn delete_endpoint(&self, key: &str) {
+        let (namespace, name) = key.split_once('/').unwrap();
+        self.objects("SpiderEndpoint", Some(namespace))
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// Notes of the events with this reason, by the name of what they are about.
+    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
+        let all = self.objects("Event", None);
+        let listed = all.list(&kube::api::ListParams::default()).await.unwrap();
+        let events = listed.items.into_iter().map(|event| event.data);
+        let events = events.filter(|event| event["reason"] == reason);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        events
+            .map(|event| (text(&event["regarding"]["name"]), text(&event["note"])))
+            .collect()
     }
 
     pub(crate) async fn has_endpoint(&self, key: &str) -> bool {
@@ -321,19 +363,19 @@ impl Rig {
     pub(crate) fn stateful_set(&self, key: &str, replicas: Option<u32>) {
         let (namespace, name) = key.split_once('/').unwrap();
         let path = format!("/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}");
-        let answer = match replicas {
-            Some(replicas) => Bend::Answer(
-                200,
-                json!({"metadata": {"name": name, "namespace": namespace},
-                "spec": {"replicas": replicas, "selector": {}, "serviceName": "s", "template": {}}}),
-            ),
-            None => Bend::Answer(
-                404,
-                json!({"kind": "Status", "code": 404, "reason": "NotFound",
-                "status": "Failure", "message": "none"}),
-            ),
-        };
-        self.bend(&path, answer);
+        let set = replicas.map(|replicas| {
+            json!({"metadata": {"name": name, "namespace": namespace},
+                "spec": {"replicas": replicas, "selector": {}, "serviceName": "s", "template": {}}})
+        });
+        self.bend(&path, object_or_none(set));
+    }
+}
+
+fn object_or_none(object: Option<Value>) -> Bend {
+    let none = || json!({"kind": "Status", "code": 404, "reason": "NotFound", "status": "Failure", "message": "none"});
+    match object {
+        Some(object) => Bend::Answer(200, object),
+        None => Bend::Answer(404, none()),
     }
 }
 

@@ -10,7 +10,7 @@ mod sticky;
 
 pub use add::{
     AddError, AddPlan, EndpointWrite, Held, Intent, claimant, endpoint_after, held_by, plan_add,
-    plan_check, to_claim,
+    plan_check, sub_enis_of, to_claim,
 };
 pub use allocation::{
     AllocatedIp, Allocation, Claim, ResultError, assemble, attach_routes, from_endpoint,

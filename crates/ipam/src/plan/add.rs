@@ -284,6 +284,19 @@ pub fn held_by(current: &EndpointAllocation) -> Vec<Held> {
     current.ips.iter().flat_map(held).collect()
 }
 
+/// Sub-ENIs of an endpoint, each with the pool of the address that the provider is told of (spec iaas 8:
+/// the IPv4 one, or that of IPv6 alone) and that address in its subnet.
+#[must_use]
+pub fn sub_enis_of(current: &EndpointAllocation) -> Vec<(String, IpNet)> {
+    let of = |net: &Option<String>, pool: &Option<String>| {
+        Some((pool.clone()?, net.as_ref()?.parse().ok()?))
+    };
+    let bound = current.ips.iter().filter(|nic| nic.vlan != 0);
+    bound
+        .filter_map(|nic| of(&nic.ipv4, &nic.ipv4_pool).or_else(|| of(&nic.ipv6, &nic.ipv6_pool)))
+        .collect()
+}
+
 /// Who asks, for claims of one NIC of the Pod.
 #[must_use]
 pub fn claimant(snapshot: &Snapshot, nic: &str) -> Claimant {

@@ -115,7 +115,8 @@ impl Gc {
                 let stateless = self.reader.sticky().of_owner(&pod.owner).is_none();
                 stateless && pod.state.uid != current.uid
             });
-            return Ok(Some(endpoint).filter(|_| stale));
+            let kept = stale && self.is_kept(key, &endpoint).await?;
+            return Ok(Some(endpoint).filter(|_| stale && !kept));
         }
         let lives = own.is_some_and(|pod| pod.state.uid == current.uid);
         if lives && self.is_young(&endpoint) {
@@ -144,6 +145,16 @@ impl Gc {
         };
         let verdict = judge_endpoint(&knobs, &key.to_string(), &endpoint.status, pools);
         Ok(Some(endpoint).filter(|_| verdict == EndpointVerdict::Delete))
+    }
+
+    /// Whether it is of something that outlives Pods and shares its name with a Pod of another kind.
+    async fn is_kept(
+        &self,
+        key: &ObjectKey,
+        endpoint: &SpiderEndpoint,
+    ) -> Result<bool, StoreError> {
+        let identity = self.reader.identity(key, None, Some(&endpoint.status));
+        Ok(identity.await?.is_some_and(|identity| identity.valid))
     }
 
     fn is_young(&self, endpoint: &SpiderEndpoint) -> bool {

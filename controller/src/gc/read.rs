@@ -121,7 +121,20 @@ impl Reader {
         let endpoint = self.endpoint(&key).await?;
         let pod = self.pod_of(&key, &record.pod_uid, hint, launchers).await?;
         let status = endpoint.as_ref().map(|endpoint| &endpoint.status);
-        let identity = self.identity(&key, pod.as_ref(), status).await?;
+        let namesake = self.kept_by_namesake(&key, pod.as_ref(), status).await?;
+        let (identity, endpoint) = match namesake {
+            None => {
+                let identity = self.identity(&key, pod.as_ref(), status).await?;
+                (identity, endpoint)
+            }
+            // The record is of what the endpoint stands for.
+            Some(kept) if status.is_some_and(|own| own.current.uid == record.pod_uid) => {
+                (Some(kept), endpoint)
+            }
+            // The endpoint is none of its business.
+            Some(_) => (None, None),
+        };
+        let status = endpoint.as_ref().map(|endpoint| &endpoint.status);
         let node = match &pod {
             // Asked only about Pods that are being deleted.
             Some(pod) if pod.state.deletion.is_some() => self.node(&pod.node).await?,
@@ -137,6 +150,25 @@ impl Reader {
             identity,
             node,
         })
+    }
+
+    /// What still stands behind an endpoint whose name a Pod of another kind has: a machine and a plain Pod
+    /// of one name share their key.
+    async fn kept_by_namesake(
+        &self,
+        key: &ObjectKey,
+        pod: Option<&PodRow>,
+        endpoint: Option<&EndpointStatus>,
+    ) -> Result<Option<Static>, StoreError> {
+        let foreign = pod.zip(endpoint).is_some_and(|(pod, endpoint)| {
+            let plain = self.sticky.of_owner(&pod.owner).is_none();
+            plain && pod.state.uid != endpoint.current.uid
+        });
+        if !foreign {
+            return Ok(None);
+        }
+        let identity = self.identity(key, None, endpoint).await?;
+        Ok(identity.filter(|identity| identity.valid))
     }
 
     async fn pod_of(
@@ -156,16 +188,17 @@ impl Reader {
         {
             return Ok(Some(pod));
         }
-        if named.is_some() || !self.sticky.kubevirt {
+        if !self.sticky.kubevirt {
             return Ok(named);
         }
+        // Also where a plain Pod has the name of the machine: its records have the same key.
         let of_namespace = self.launchers(&key.namespace, launchers).await?;
         let own = of_namespace
             .iter()
             .filter(|(machine, _)| *machine == key.name);
         let own: Vec<&PodRow> = own.map(|(_, pod)| pod).collect();
         let found = own.iter().find(|pod| is_it(pod)).or_else(|| own.first());
-        Ok(found.map(|pod| (*pod).clone()))
+        Ok(found.map(|pod| (*pod).clone()).or(named))
     }
 
     async fn launchers(&self, namespace: &str, known: &Launchers) -> Result<Machines, StoreError> {

@@ -8,6 +8,7 @@
 )]
 
 mod clocks;
+mod machines;
 mod orphans;
 mod provider;
 mod rig;

@@ -369,6 +369,21 @@ impl Rig {
         });
         self.bend(&path, object_or_none(set));
     }
+
+    /// KubeVirt's objects behind a machine, of kinds that the embedded API does not know.
+    pub(crate) fn machine(&self, key: &str, runs: bool, exists: bool) {
+        let (namespace, name) = key.split_once('/').unwrap();
+        for (plural, there) in [
+            ("virtualmachineinstances", runs),
+            ("virtualmachines", exists),
+        ] {
+            let path = format!("/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}/{name}");
+            let object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": name, "namespace": namespace, "ownerReferences": [
+                    {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "uid": "m", "controller": true}]}});
+            self.bend(&path, object_or_none(there.then_some(object)));
+        }
+    }
 }
 
 fn object_or_none(object: Option<Value>) -> Bend {

@@ -173,8 +173,7 @@ impl World {
 }
 
 impl Service {
-    /// Binds all, or undoes what it did. Runs to its end even when nobody waits any more: the
-    /// sub-ENIs are idle cache then.
+    /// Binds all, or undoes what it did.
     ///
     /// # Errors
     /// [`Refusal`] of the first item that failed.
@@ -182,7 +181,19 @@ impl Service {
         self: Arc<Self>,
         asked: impl Into<Asked> + Send,
     ) -> Result<Vec<SubEni>, Refusal> {
-        let asked = asked.into();
+        self.bind_while(asked.into(), || true).await
+    }
+
+    /// As [`Self::bind_all`], but not begun for a caller that is gone by the time it is its turn
+    /// (P7). Once begun it runs to its end: without a caller the sub-ENIs are idle cache.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the first item that failed.
+    pub async fn bind_while(
+        self: Arc<Self>,
+        asked: Asked,
+        is_waited_for: impl Fn() -> bool + Send,
+    ) -> Result<Vec<SubEni>, Refusal> {
         let limit = self.with(|world| world.settings.transaction_timeout());
         let deadline = Instant::now() + limit;
         let (wanted, life) = self.look(|world| (world.check(&asked), world.memory.life))?;
@@ -193,6 +204,9 @@ impl Service {
                 format!("earlier calls for {addresses:?} did not finish within {limit} ms");
             return Err(Refusal::new(504, "CloudTimeout", message));
         };
+        if !is_waited_for() {
+            return Err(Refusal::new(503, "NotReady", "the caller is gone"));
+        }
         // somebody may have paired, moved or removed them meanwhile
         let wanted = self.look(|world| world.check(&asked))??;
         let bound = self.bind_each(&wanted, deadline).await;
@@ -228,6 +242,10 @@ impl Service {
         let key = wanted.key().ok_or_else(|| Refusal::invalid("no address"))?;
         let mut known = self.with(|world| world.memory.find(key).cloned());
         if let Some(found) = known.as_ref().filter(|found| found.pool != wanted.pool) {
+            if found.pool.is_empty() {
+                let message = format!("{key} is used by a cloud port this provider does not own");
+                return Err(Refusal::new(409, "AddressInUse", message));
+            }
             let message = format!("{key} belongs to pool {}", found.pool);
             return Err(Refusal::new(409, "PoolMismatch", message));
         }

@@ -172,9 +172,26 @@ async fn replace_rate(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn replace_latency(State(service): Shared, Json(latency): Json<Latency>) -> StatusCode {
-    service.with(|world| world.settings.latency = latency);
-    StatusCode::NO_CONTENT
+async fn replace_latency(
+    State(service): Shared,
+    Json(latency): Json<Latency>,
+) -> Result<StatusCode, Refusal> {
+    service.with(|world| {
+        let settings = Settings {
+            latency,
+            ..world.settings.clone()
+        };
+        world.settings = checked(settings)?;
+        Ok::<_, Refusal>(())
+    })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn checked(settings: Settings) -> Result<Settings, Refusal> {
+    match settings.check() {
+        Ok(()) => Ok(settings),
+        Err(error) => Err(Refusal::invalid(error.to_string())),
+    }
 }
 
 /// Any keys of the setting `reclaim`; the others stay.
@@ -187,15 +204,11 @@ async fn change_watermarks(
         if let Some(known) = whole.as_object_mut() {
             known.extend(changes);
         }
-        let invalid = |error: String| Refusal::invalid(error);
-        let reclaim = serde_json::from_value(whole).map_err(|error| invalid(error.to_string()))?;
-        let settings = Settings {
-            reclaim,
+        let invalid = |error: serde_json::Error| Refusal::invalid(error.to_string());
+        let settings = checked(Settings {
+            reclaim: serde_json::from_value(whole).map_err(invalid)?,
             ..world.settings.clone()
-        };
-        settings
-            .check()
-            .map_err(|error| invalid(error.to_string()))?;
+        })?;
         world.reclaim_bucket = Bucket::new(settings.reclaim.rate);
         world.settings = settings;
         Ok::<_, Refusal>(())

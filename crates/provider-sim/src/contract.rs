@@ -103,9 +103,13 @@ async fn allocate_now(service: &Arc<Service>, call: &Call) -> Result<Response, R
     )?;
     service.look(|world| world.check(&asked))??;
     service.queue().await?;
-    // Of its own: whoever hangs up does not stop it half way.
-    let work = tokio::spawn(Arc::clone(service).bind_all(asked.clone()));
+    // Of its own: whoever hangs up does not stop it half way, only before it begins.
+    let caller = Arc::new(());
+    let waits = Arc::downgrade(&caller);
+    let waits = move || waits.strong_count() > 0;
+    let work = tokio::spawn(Arc::clone(service).bind_while(asked.clone(), waits));
     let bound = work.await;
+    drop(caller);
     let bound = bound.map_err(|error| Refusal::new(500, "Internal", error.to_string()))??;
     Ok(stage::allocated(fault, answer::to(&asked, &bound)).await)
 }

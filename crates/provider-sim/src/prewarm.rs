@@ -24,6 +24,8 @@ struct Work {
     /// Its generation and its sibling's.
     generations: (i64, Option<i64>),
     missing: Vec<Wanted>,
+    /// The parent NIC carries no more than these.
+    cut: bool,
 }
 
 impl Service {
@@ -67,7 +69,7 @@ impl Service {
                 .into_iter()
                 .map(|wanted| self.prewarm_one(wanted));
             let made: Vec<bool> = stream::iter(made).buffer_unordered(width).collect().await;
-            let complete = made.iter().all(|made| *made);
+            let complete = !work.cut && made.iter().all(|made| *made);
             info!(pool = work.pool, tried = made.len(), complete, "prewarmed");
             let aborted = self.with(|world| world.memory.life != life);
             if aborted {
@@ -113,10 +115,17 @@ impl World {
         if memory.prewarmed.get(name) == Some(&generations) && !memory.lacking.contains(name) {
             return None;
         }
+        // one more than there is room for: whether there are more
+        let limit = self.cloud.limit_of(parent).unwrap_or_default();
+        let room = limit.saturating_sub(self.cloud.attached_to(parent));
+        let mut missing = self.missing(pool, sibling, parent, room + 1);
+        let cut = missing.len() > room;
+        missing.truncate(room);
         Some(Work {
             pool: name.to_owned(),
             generations,
-            missing: self.missing(pool, sibling, parent),
+            missing,
+            cut,
         })
     }
 
@@ -141,10 +150,20 @@ impl World {
         .map(|parent| parent.mac)
     }
 
-    fn missing(&self, pool: &Pool, sibling: Option<&Pool>, parent: Mac) -> Vec<Wanted> {
+    /// At most `most`: a pool may have more addresses than a cloud has sub-ENIs.
+    fn missing(
+        &self,
+        pool: &Pool,
+        sibling: Option<&Pool>,
+        parent: Mac,
+        most: usize,
+    ) -> Vec<Wanted> {
         let mut taken = BTreeSet::new();
         let mut missing = Vec::new();
         for ip in pool.addresses.iter() {
+            if missing.len() == most {
+                break;
+            }
             let IpAddr::V4(ipv4) = ip else {
                 continue;
             };

@@ -6,6 +6,7 @@ mod choose;
 mod rounds;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::ip_meta::{EntryState, Metadata};
@@ -19,6 +20,9 @@ use crate::pool::Pool;
 use crate::service::Service;
 
 pub use self::rounds::Reclaimed;
+
+/// A wait no rate in its right mind asks for.
+const NEVER: Duration = Duration::from_secs(86_400);
 
 /// What became of one sub-ENI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +118,8 @@ impl Service {
     /// Waits for a turn of the reclaim's own rate (P6).
     async fn pace(&self) {
         let now = self.now();
-        let wait = self.with(|world| world.reclaim_bucket.take(now, std::time::Duration::MAX));
-        sleep(wait.unwrap_or_default()).await;
+        let wait = self.with(|world| world.reclaim_bucket.take(now, Duration::MAX));
+        sleep(wait.unwrap_or(NEVER)).await;
     }
 
     /// Whether nobody claims a sub-ENI and its entry is as it has to be; `None` when that cannot
@@ -175,7 +179,7 @@ impl Entry {
 
 impl crate::service::World {
     /// Marks a sub-ENI as leaving if it is still where it was seen.
-    fn announce(&mut self, seen: &SubEni, key: IpAddr, now: std::time::Duration) -> bool {
+    fn announce(&mut self, seen: &SubEni, key: IpAddr, now: Duration) -> bool {
         if self.cloud.get(seen.mac).map(|found| found.state) != Some(seen.state) {
             self.memory.chosen.remove(&key);
             return false;

@@ -1,12 +1,15 @@
-//! The contract calls so far, in order of arrival. Memory only.
+//! The contract calls so far, in order of arrival; the oldest give way. Memory only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// Calls that are kept: those of a long test, not those of a long life.
+pub const MAX_RECORDS: usize = 10_000;
 
 /// One call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +37,7 @@ pub struct Records {
 struct Calls {
     /// Number of the first one kept: a call that was forgotten must not end another.
     first: usize,
-    kept: Vec<Record>,
+    kept: VecDeque<Record>,
 }
 
 impl Records {
@@ -52,7 +55,11 @@ impl Records {
             status: None,
         };
         let mut calls = self.calls();
-        calls.kept.push(record);
+        if calls.kept.len() == MAX_RECORDS {
+            calls.kept.pop_front();
+            calls.first += 1;
+        }
+        calls.kept.push_back(record);
         calls.first + calls.kept.len() - 1
     }
 
@@ -68,7 +75,7 @@ impl Records {
     /// All that are kept.
     #[must_use]
     pub fn all(&self) -> Vec<Record> {
-        self.calls().kept.clone()
+        self.calls().kept.iter().cloned().collect()
     }
 
     /// Forgets them.
@@ -105,5 +112,12 @@ mod tests {
             (kept.status, kept.time_ms, &kept.body["a"]),
             (Some(200), 7, &1.into())
         );
+        for _ in 0..MAX_RECORDS {
+            begin("{}");
+        }
+        records.end(second, 500);
+        let kept = records.all();
+        assert_eq!(kept.len(), MAX_RECORDS);
+        assert!(kept.iter().all(|record| record.status.is_none()));
     }
 }

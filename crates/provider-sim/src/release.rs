@@ -59,12 +59,17 @@ impl Service {
         let sync = self.with(|world| world.settings.sync_release);
         let accepted = if sync { 204 } else { 202 };
         // either address of a pair is the whole sub-ENI, which has one turn
-        let key = self.with(|world| {
+        let find = |world: &mut World| {
             let found = world.memory.find(request.ip_address);
             found.and_then(SubEni::address)
-        });
-        let addresses = BTreeSet::from_iter(key.into_iter().chain([request.ip_address]));
-        let turns = self.locks.lock(&addresses).await;
+        };
+        let Some(key) = self.look(find)? else {
+            return Ok(204);
+        };
+        let turns = self
+            .locks
+            .lock(&BTreeSet::from([key, request.ip_address]))
+            .await;
         match self.look(|world| world.judge_release(&request))? {
             Verdict::Nothing => Ok(204),
             Verdict::Keep => Ok(accepted),

@@ -29,10 +29,11 @@ use crate::settings::Settings;
 use crate::state_file::StateLock;
 use crate::tls::Tls;
 use crate::tls_secret::{SecretPlace, TlsSecret};
-use crate::topology::{self, Topology};
+use crate::topology::Topology;
 
 /// What `serve` is told.
 #[derive(Debug, Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("ca").args(["tls_ca_file", "tls_secret"]).multiple(true))]
 pub struct ServeArguments {
     /// Nodes, subnets, sub-ENIs and, without an API server, pools (YAML).
     #[arg(long, value_name = "FILE")]
@@ -47,11 +48,11 @@ pub struct ServeArguments {
     #[arg(long, value_name = "ADDRESS", requires = "ca")]
     pub tls_listen: Option<SocketAddr>,
     /// File to write the certificate of the CA to that TLS clients verify by.
-    #[arg(long, value_name = "FILE", group = "ca")]
+    #[arg(long, value_name = "FILE")]
     pub tls_ca_file: Option<PathBuf>,
     /// Secret to keep CA, certificate and key in, as Spiderpool's chart looks it up; with no value
     /// iaas-network-provider-system/iaas-network-provider-tls.
-    #[arg(long, value_name = "NAMESPACE/NAME", group = "ca", requires = "kubeconfig", num_args = 0..=1,
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "kubeconfig", num_args = 0..=1,
         require_equals = true, default_missing_value = "iaas-network-provider-system/iaas-network-provider-tls")]
     pub tls_secret: Option<SecretPlace>,
     /// Host name or address in the TLS certificate; may be given several times.
@@ -100,7 +101,7 @@ impl Serving {
     /// The first part that cannot start, by name.
     pub async fn start(arguments: &ServeArguments) -> anyhow::Result<Self> {
         let topology = Topology::read(&arguments.topology)?;
-        let settings = read_settings(arguments.settings.as_deref())?;
+        let settings = Settings::read(arguments.settings.as_deref())?;
         let client = match &arguments.kubeconfig {
             Some(path) => Some(publish::connect(path).await?),
             None => None,
@@ -255,18 +256,4 @@ async fn open(listen: SocketAddr, service: &Service) -> anyhow::Result<Door> {
     let door = door.with_context(|| format!("cannot listen at {listen}"))?;
     info!(address = %door.address(), "the contract is served");
     Ok(door)
-}
-
-fn read_settings(path: Option<&Path>) -> anyhow::Result<Settings> {
-    let Some(path) = path else {
-        return Ok(Settings::default());
-    };
-    let shown = path.display();
-    let text =
-        topology::read_text(path).with_context(|| format!("cannot read settings {shown}"))?;
-    let settings: Settings =
-        serde_saphyr::from_str(&text).with_context(|| format!("settings {shown} are not valid"))?;
-    let checked = settings.check();
-    checked.with_context(|| format!("settings {shown} cannot be used"))?;
-    Ok(settings)
 }

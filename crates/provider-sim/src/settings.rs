@@ -2,32 +2,45 @@
 
 pub mod reclaim;
 
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bucket::Rate;
 use crate::cloud::Operation;
+use crate::topology;
 
 pub use self::reclaim::Reclaim;
+
+/// Longest time of a setting, milliseconds: a day.
+pub const MAX_MS: u64 = 86_400_000;
 
 /// All of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
     /// Longest wait for a token, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub queue_timeout_ms: u64,
     /// Longest cloud work of one call, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub transaction_timeout_ms: u64,
     /// Rate of calls.
     pub rate: Rate,
     /// Time of the cloud's operations.
     pub latency: Latency,
     /// How long a VLAN stays unused on its parent NIC after a detach, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub vlan_quarantine_ms: u64,
     /// Between "bound" and the first frame the fabric forwards, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub forwarding_delay_ms: u64,
     /// Between a change and its publication in a global pool, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub flush_ms: u64,
     /// Whether a call without the budget header is refused.
     pub require_timeout_header: bool,
@@ -64,6 +77,14 @@ pub enum SettingsError {
         /// What would do.
         wanted: &'static str,
     },
+    /// Longer than anything here lasts.
+    #[error("{key} is {value}; it must be at most a day, {MAX_MS} ms")]
+    Long {
+        /// As in the file.
+        key: &'static str,
+        /// As given, milliseconds.
+        value: u64,
+    },
     /// Nothing would ever be done.
     #[error("{0} is 0; nothing would ever be done")]
     Zero(&'static str),
@@ -74,14 +95,19 @@ pub enum SettingsError {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Latency {
     /// Create.
+    #[serde(deserialize_with = "milliseconds")]
     pub create_ms: u64,
     /// Attach.
+    #[serde(deserialize_with = "milliseconds")]
     pub attach_ms: u64,
     /// Detach.
+    #[serde(deserialize_with = "milliseconds")]
     pub detach_ms: u64,
     /// Delete.
+    #[serde(deserialize_with = "milliseconds")]
     pub delete_ms: u64,
     /// Another IPv6 address.
+    #[serde(deserialize_with = "milliseconds")]
     pub update_ms: u64,
 }
 
@@ -134,7 +160,63 @@ impl Default for Settings {
     }
 }
 
+/// Settings cannot be read. Names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsFileError {
+    /// Not readable.
+    #[error("cannot read settings {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Not YAML, an unknown key or a value of another type.
+    #[error("settings {} are not valid; `provider-sim settings` prints all keys", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and what was expected.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// Impossible.
+    #[error("settings {} cannot be used", path.display())]
+    Check {
+        /// The file.
+        path: PathBuf,
+        /// The first that is impossible.
+        source: SettingsError,
+    },
+}
+
 impl Settings {
+    /// Those of a file, or the defaults without one. Blocks.
+    ///
+    /// # Errors
+    /// [`SettingsFileError`].
+    pub fn read(path: Option<&Path>) -> Result<Self, SettingsFileError> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        let path_of = || path.to_owned();
+        let text = topology::read_text(path).map_err(|source| SettingsFileError::Read {
+            path: path_of(),
+            source,
+        })?;
+        let settings: Self =
+            serde_saphyr::from_str(&text).map_err(|error| SettingsFileError::Parse {
+                path: path_of(),
+                source: Box::new(error),
+            })?;
+        settings
+            .check()
+            .map_err(|source| SettingsFileError::Check {
+                path: path_of(),
+                source,
+            })?;
+        Ok(settings)
+    }
+
     /// Whether a provider can work with them.
     ///
     /// # Errors
@@ -142,6 +224,32 @@ impl Settings {
     pub fn check(&self) -> Result<(), SettingsError> {
         self.rate.check("rate.qps", "rate.burst")?;
         self.reclaim.check()?;
+        let Latency {
+            create_ms,
+            attach_ms,
+            detach_ms,
+            delete_ms,
+            update_ms,
+        } = self.latency;
+        for (key, value) in [
+            ("queueTimeoutMs", self.queue_timeout_ms),
+            ("transactionTimeoutMs", self.transaction_timeout_ms),
+            ("vlanQuarantineMs", self.vlan_quarantine_ms),
+            ("forwardingDelayMs", self.forwarding_delay_ms),
+            ("flushMs", self.flush_ms),
+            ("latency.createMs", create_ms),
+            ("latency.attachMs", attach_ms),
+            ("latency.detachMs", detach_ms),
+            ("latency.deleteMs", delete_ms),
+            ("latency.updateMs", update_ms),
+            ("reclaim.idleTtlMs", self.reclaim.idle_ttl_ms),
+            ("reclaim.graceMs", self.reclaim.grace_ms),
+            ("reclaim.debounceMs", self.reclaim.debounce_ms),
+        ] {
+            if value > MAX_MS {
+                return Err(SettingsError::Long { key, value });
+            }
+        }
         if self.prewarm_concurrency == 0 {
             return Err(SettingsError::Zero("prewarmConcurrency"));
         }
@@ -188,6 +296,30 @@ impl Settings {
     }
 }
 
+/// A number whose mistakes are told in the words of who writes it.
+fn milliseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    struct Milliseconds;
+
+    impl Visitor<'_> for Milliseconds {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number of milliseconds, 0 or more")
+        }
+
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<u64, E> {
+            Ok(value)
+        }
+
+        fn visit_i64<E: de::Error>(self, value: i64) -> Result<u64, E> {
+            let wrong = || E::invalid_value(Unexpected::Signed(value), &self);
+            u64::try_from(value).map_err(|_| wrong())
+        }
+    }
+
+    deserializer.deserialize_any(Milliseconds)
+}
+
 impl Rate {
     /// Whether calls could ever pass.
     ///
@@ -224,56 +356,35 @@ mod tests {
     use super::*;
 
     #[test]
+    #[rustfmt::skip] // a case a line
     fn impossible_numbers_are_refused_by_name() {
         assert_eq!(Settings::default().check(), Ok(()));
         for (yaml, text) in [
-            (
-                "rate: {qps: 0, burst: 1}",
-                "rate.qps is 0; it must be a number of calls a second above 0",
-            ),
-            (
-                "rate: {qps: -1, burst: 1}",
-                "rate.qps is -1; it must be a number of calls a second above 0",
-            ),
-            (
-                "rate: {qps: .nan, burst: 1}",
-                "rate.qps is NaN; it must be a number of calls a second above 0",
-            ),
-            (
-                "rate: {qps: .inf, burst: 1}",
-                "rate.qps is inf; it must be a number of calls a second above 0",
-            ),
-            (
-                "rate: {qps: 2, burst: 0.5}",
-                "rate.burst is 0.5; it must be a number of calls, 1 at least",
-            ),
-            (
-                "prewarmConcurrency: 0",
-                "prewarmConcurrency is 0; nothing would ever be done",
-            ),
-            (
-                "transactionTimeoutMs: 0",
-                "transactionTimeoutMs is 0; nothing would ever be done",
-            ),
-            (
-                "reclaim: {bound: 1.5}",
-                "reclaim.bound is 1.5; it must be a share of the pool, above 0 and at most 1",
-            ),
-            (
-                "reclaim: {created: .nan}",
-                "reclaim.created is NaN; it must be a share of the pool, above 0 and at most 1",
-            ),
-            (
-                "reclaim: {batch: 0}",
-                "reclaim.batch is 0; nothing would ever be done",
-            ),
-            (
-                "reclaim: {rate: {qps: -2, burst: 1}}",
-                "reclaim.rate.qps is -2; it must be a number of calls a second above 0",
-            ),
+            ("rate: {qps: 0, burst: 1}", "rate.qps is 0; it must be a number of calls a second above 0"),
+            ("rate: {qps: -1, burst: 1}", "rate.qps is -1; it must be a number of calls a second above 0"),
+            ("rate: {qps: .nan, burst: 1}", "rate.qps is NaN; it must be a number of calls a second above 0"),
+            ("rate: {qps: .inf, burst: 1}", "rate.qps is inf; it must be a number of calls a second above 0"),
+            ("rate: {qps: 2, burst: 0.5}", "rate.burst is 0.5; it must be a number of calls, 1 at least"),
+            ("prewarmConcurrency: 0", "prewarmConcurrency is 0; nothing would ever be done"),
+            ("transactionTimeoutMs: 0", "transactionTimeoutMs is 0; nothing would ever be done"),
+            ("queueTimeoutMs: 18446744073709551615", "queueTimeoutMs is 18446744073709551615; it must be at most a day, 86400000 ms"),
+            ("reclaim: {bound: 1.5}", "reclaim.bound is 1.5; it must be a share of the pool, above 0 and at most 1"),
+            ("reclaim: {created: .nan}", "reclaim.created is NaN; it must be a share of the pool, above 0 and at most 1"),
+            ("reclaim: {batch: 0}", "reclaim.batch is 0; nothing would ever be done"),
+            ("reclaim: {rate: {qps: -2, burst: 1}}", "reclaim.rate.qps is -2; it must be a number of calls a second above 0"),
         ] {
             let settings: Settings = serde_saphyr::from_str(yaml).unwrap();
             assert_eq!(settings.check().unwrap_err().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn no_number_of_milliseconds_is_told_so() {
+        for yaml in ["flushMs: -1", "flushMs: 1.5", "latency: {createMs: soon}"] {
+            let error = serde_saphyr::from_str::<Settings>(yaml).unwrap_err();
+            let text = error.to_string();
+            let wanted = "expected a whole number of milliseconds, 0 or more";
+            assert!(text.contains(wanted), "{yaml}: {text}");
         }
     }
 }

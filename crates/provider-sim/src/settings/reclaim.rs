@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::SettingsError;
+use super::{SettingsError, milliseconds};
 use crate::bucket::Rate;
 
 /// All of it; may be changed while the provider runs.
@@ -19,11 +19,14 @@ pub struct Reclaim {
     /// detached first; in all modes.
     pub created: f64,
     /// Longest idle time with mode `idleTtl`, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub idle_ttl_ms: u64,
     /// Between the choice of a sub-ENI and its detach, milliseconds: it has a `detachTime` and
     /// can still be allocated.
+    #[serde(deserialize_with = "milliseconds")]
     pub grace_ms: u64,
     /// Between a change and the round that follows it, milliseconds.
+    #[serde(deserialize_with = "milliseconds")]
     pub debounce_ms: u64,
     /// Most sub-ENIs of a round.
     pub batch: usize,

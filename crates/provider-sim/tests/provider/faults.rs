@@ -279,3 +279,32 @@ async fn a_provider_that_is_not_ready_says_so() {
         "{error}"
     );
 }
+
+/// A caller that leaves while an earlier call has the address gets nothing done.
+#[tokio::test]
+async fn a_turn_is_left_without_cloud_work() {
+    let rig = rig().await;
+    rig.service
+        .with(|world| world.settings.budget_check = false);
+    rig.faults(json!([{ "op": "create", "kind": "delay", "delayMs": 200, "times": 1 }]));
+    let here = request("n1", &[item("n1", "10.72.0.10", "g")]);
+    let there = request("n2", &[item("n2", "10.72.0.10", "g")]);
+    let impatient = client(rig.address, 60 * MS);
+    let second = async {
+        rig.until("the first has its turn", |service| {
+            service.with(|world| world.cloud.sub_enis().count() == 1)
+        })
+        .await;
+        impatient.allocate(&there, None).await
+    };
+    let (first, second) = futures::join!(rig.allocate(&here), second);
+    assert!(
+        matches!(second, Err(CallError::TooSlow { .. })),
+        "{second:?}"
+    );
+    // a third has its turn after the second would have had it
+    assert_eq!(rig.allocate(&here).await, first);
+    let calls = rig.service.with(|world| world.cloud.calls().clone());
+    assert_eq!(calls.len(), 2, "created and attached once: {calls:?}");
+    rig.audit().await;
+}

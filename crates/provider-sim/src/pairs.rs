@@ -77,7 +77,7 @@ impl Service {
 
 impl World {
     /// Unclaimed sub-ENIs of pairs whose partner is missing or no longer of the sibling.
-    fn mispaired(&self) -> Vec<Mispaired> {
+    pub(crate) fn mispaired(&self) -> Vec<Mispaired> {
         let memory = &self.memory;
         let mut taken = BTreeSet::new();
         let mut found = Vec::new();

@@ -32,8 +32,7 @@ impl Service {
     /// Follows the pools. Never ends.
     pub async fn prewarm_forever(&self) {
         loop {
-            let unfinished =
-                self.with(|world| !world.memory.lacking.is_empty() || !world.surplus().is_empty());
+            let unfinished = self.is_unfinished();
             let retry = async {
                 if unfinished {
                     sleep(RETRY).await;
@@ -49,13 +48,24 @@ impl Service {
         }
     }
 
+    /// Whether another pass may do what the last one could not.
+    fn is_unfinished(&self) -> bool {
+        let told = self.publisher.is_some();
+        let look = |world: &mut World| {
+            let mispaired = told && !world.mispaired().is_empty();
+            mispaired || !world.memory.lacking.is_empty() || !world.surplus(told).is_empty()
+        };
+        self.look(look).unwrap_or(false)
+    }
+
     /// One pass over all pools; ends when each address was tried.
     pub async fn prewarm(&self) {
         if !self.is_ready() {
             return;
         }
         let life = self.with(|world| world.memory.life);
-        let surplus = self.with(|world| world.surplus());
+        let told = self.publisher.is_some();
+        let surplus = self.with(|world| world.surplus(told));
         self.remove_surplus(surplus).await;
         self.repair_pairs().await;
         let names = self.with(|world| world.memory.pools.keys().cloned().collect::<Vec<_>>());
@@ -194,12 +204,15 @@ impl World {
         missing
     }
 
-    /// Unclaimed sub-ENIs whose address their pool no longer has, or whose pool is to go.
-    fn surplus(&self) -> Vec<SubEni> {
+    /// Unclaimed sub-ENIs whose address their pool no longer has, or whose pool is to go or gone.
+    /// Gone, if an API server tells of pools, is what it lacks: but the topology's sub-ENIs may be
+    /// there before their pools.
+    fn surplus(&self, told: bool) -> Vec<SubEni> {
+        let given = |mac| self.topology.bindings.iter().any(|given| given.mac == mac);
         let surplus = self.memory.all().filter(|sub_eni| {
             let pool = self.memory.pools.get(&sub_eni.pool);
             let (Some(pool), Some(key)) = (pool, sub_eni.address()) else {
-                return false;
+                return told && !sub_eni.pool.is_empty() && !given(sub_eni.mac);
             };
             let unwanted = pool.deleting || !pool.addresses.contains(key);
             unwanted && !self.memory.is_claimed(sub_eni)

@@ -152,6 +152,28 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Publishes, and finds that nobody will be given this sub-ENI from now on. False: it may be.
+    pub(crate) async fn is_withdrawn(&self, sub_eni: &SubEni) -> bool {
+        let Some(publisher) = &self.publisher else {
+            return true;
+        };
+        if !self.publish_one(&sub_eni.pool).await {
+            return false;
+        }
+        match publisher.pools().get_opt(&sub_eni.pool).await {
+            Ok(object) => {
+                let pool = object.as_ref().and_then(Pool::of_object);
+                pool.is_none_or(|pool| Entry::Leaving.fits(&pool, sub_eni))
+            }
+            Err(cause) => {
+                warn!(pool = sub_eni.pool, cause = %with_causes(&cause), "metadata cannot be read");
+                false
+            }
+        }
+    }
+}
+
 /// What has to be published of a sub-ENI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -167,7 +189,10 @@ impl Entry {
         let (Self::Leaving, Some(published)) = (self, &pool.published) else {
             return true;
         };
-        // what cannot be read is not allocated from either
+        // what is of another generation or cannot be read is not allocated from either
+        if published.generation != pool.generation {
+            return true;
+        }
         let Ok(read) = Metadata::decode(&published.metadata) else {
             return true;
         };

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use spiderpool_api::provider::ReleaseRequest;
-use spiderpool_api::value::Mac;
 use tracing::warn;
 
 use crate::cloud::SubEni;
@@ -21,7 +20,7 @@ enum Verdict {
     /// Left as it is, for the next Pod.
     Keep,
     /// Withdrawn and torn down; a prewarm pool gets a new one.
-    Remove(Mac, IpAddr),
+    Remove(SubEni, IpAddr),
 }
 
 impl World {
@@ -44,9 +43,9 @@ impl World {
         if prewarm && self.settings.release_policy == ReleasePolicy::Keep {
             return Verdict::Keep;
         }
-        sub_eni
-            .address()
-            .map_or(Verdict::Nothing, |key| Verdict::Remove(sub_eni.mac, key))
+        sub_eni.address().map_or(Verdict::Nothing, |key| {
+            Verdict::Remove(sub_eni.clone(), key)
+        })
     }
 }
 
@@ -73,9 +72,15 @@ impl Service {
         match self.look(|world| world.judge_release(&request))? {
             Verdict::Nothing => Ok(204),
             Verdict::Keep => Ok(accepted),
-            Verdict::Remove(mac, key) => {
+            Verdict::Remove(sub_eni, key) => {
                 self.with(|world| world.memory.withdrawn.insert(key));
-                self.flush().await;
+                if !self.is_withdrawn(&sub_eni).await {
+                    // else the freed address would be given out with a triple that is about to die
+                    self.with(|world| world.memory.withdrawn.remove(&key));
+                    let message = format!("the entry of {key} cannot be withdrawn now");
+                    return Err(Refusal::new(503, "NotReady", message));
+                }
+                let mac = sub_eni.mac;
                 let service = Arc::clone(&self);
                 let work = async move {
                     let _turns = turns;

@@ -4,6 +4,7 @@ use kube::api::{Patch, PatchParams};
 use provider_sim::settings::ReleasePolicy;
 use serde_json::{Value, json};
 use spiderpool_api::ip_meta::{EntryState, Metadata};
+use spiderpool_iaas::error::CallError;
 
 use crate::cluster::{Intruder, cluster};
 use crate::rig::{item, pair, release, request};
@@ -267,6 +268,44 @@ async fn a_recycled_address_is_withdrawn_before_the_answer() {
         })
         .await;
     cluster.audit().await;
+}
+
+/// The provider's duty (spec iaas 8): what cannot be withdrawn is not accepted, and stays usable.
+#[tokio::test]
+async fn a_release_is_not_accepted_before_its_entry_is_withdrawn() {
+    let cluster = cluster().await;
+    cluster.prewarm().await;
+    cluster.name_parent("w").await;
+    cluster.until("w", "the entries", |_, _| true).await;
+    let set = |policy| {
+        let service = &cluster.rig.service;
+        service.with(|world| world.settings.release_policy = policy);
+    };
+    set(ReleasePolicy::Recycle);
+    let before = cluster.rig.at("10.72.0.30");
+    cluster
+        .rig
+        .faults(serde_json::json!([{ "kind": "publish-stall", "match": { "pool": "w" } }]));
+    let wanted = release("n1", "10.72.0.30", "w");
+    let error = cluster.rig.release(&wanted).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Status { status: 503, .. }),
+        "{error}"
+    );
+    assert_eq!(cluster.rig.at("10.72.0.30"), before);
+    set(ReleasePolicy::Keep);
+    cluster.rig.release(&wanted).await.unwrap();
+    set(ReleasePolicy::Recycle);
+    cluster.rig.faults(json!([]));
+    cluster.rig.release(&wanted).await.unwrap();
+    cluster
+        .rig
+        .until("it is made anew", |service| {
+            let ip = "10.72.0.30".parse().unwrap();
+            let now = service.with(|world| world.cloud.by_address(ip).cloned());
+            now.is_some_and(|now| Some(now.mac) != before.as_ref().map(|before| before.mac))
+        })
+        .await;
 }
 
 #[tokio::test]

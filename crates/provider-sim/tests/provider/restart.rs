@@ -92,6 +92,38 @@ async fn a_prewarm_that_is_cut_short_publishes_nothing() {
     cluster.audit().await;
 }
 
+/// A pool that went while nobody looked: its sub-ENIs go with the restart.
+#[tokio::test]
+async fn what_is_of_no_pool_any_more_is_removed() {
+    let cluster = cluster().await;
+    cluster.global().await;
+    cluster.until("g", "the mark", |_, _| true).await;
+    let wanted = request("n1", &[item("n1", "10.72.0.10", "g")]);
+    cluster.rig.allocate(&wanted).await.unwrap();
+    let vanish = async {
+        cluster
+            .rig
+            .until("it is down", |service| !service.is_ready())
+            .await;
+        let gone = kube::api::DeleteParams::default();
+        cluster.pools.delete("g", &gone).await.unwrap();
+        let freed = kube::api::Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        let params = kube::api::PatchParams::default();
+        cluster.pools.patch("g", &params, &freed).await.unwrap();
+    };
+    futures::join!(
+        cluster.rig.service.crash(Duration::from_millis(200)),
+        vanish
+    );
+    cluster
+        .rig
+        .until("its sub-ENI is gone", |service| {
+            service.with(|world| world.cloud.sub_enis().count() == 0)
+        })
+        .await;
+    cluster.audit().await;
+}
+
 /// A choice for reclaim and an announcement do not outlive the memory that made them.
 #[tokio::test]
 async fn what_was_announced_before_is_taken_back() {

@@ -186,7 +186,7 @@ impl Cluster {
     /// There is no answer.
     pub fn allocate(&self, node: &str, item: &Value) -> Result<u16> {
         let body = json!({ "nodeName": node, "podName": "rig", "podNamespace": "default",
-            "podUid": "rig", "subEniRequests": [item] });
+            "podUID": "rig", "subEniRequests": [item] });
         self.contract("/v1/apis/network.iaas.io/ipam/allocate-ips", 50_000, &body)
             .map(|answer| answer.status)
     }

@@ -2,6 +2,7 @@
 //! a cluster outlives the test that made it: so it is this one, which ends with the process.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -69,6 +70,8 @@ pub(super) fn remove_at_end(dir: PathBuf) -> Result<()> {
     let mut broom = Command::new("sh")
         .args(["-c", script])
         .arg(dir)
+        // What ends us by our group, such as Ctrl-C, is not to end it.
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

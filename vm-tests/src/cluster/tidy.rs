@@ -45,6 +45,8 @@ impl Cluster {
 
     fn clean(&mut self) -> Result<()> {
         let changed = std::mem::take(&mut self.settings);
+        // The cloud first: nobody has to tear down one by one what it has forgotten.
+        self.admin("POST", "/reset", &Value::Null)?;
         for kind in KINDS.into_iter().chain([MULTUS_CONFIGS]) {
             remove_all(&self.api, kind)?;
         }
@@ -75,10 +77,13 @@ fn remove_all(api: &ApiClient, list: &str) -> Result<()> {
         let objects = api.list(list)?;
         for object in &objects {
             let path = object_path(list, object)?;
-            // A Pod's own finalizers are nobody's; a pool's are the provider's to take off.
-            if list != POOLS {
+            let kind = "application/merge-patch+json";
+            if list == POOLS {
+                // Its finalizers are others' to take off, which they do when nobody claims anything.
+                let none = json!({ "status": { "allocatedIPs": null, "allocatedIPCount": 0 } });
+                api.request("PATCH", &format!("{path}/status"), kind, &none)?;
+            } else {
                 let free = json!({ "metadata": { "finalizers": null } });
-                let kind = "application/merge-patch+json";
                 api.request("PATCH", &path, kind, &free)?;
             }
             api.delete(&format!("{path}?gracePeriodSeconds=0"))?;

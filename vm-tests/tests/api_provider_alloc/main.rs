@@ -9,6 +9,7 @@
 mod candidates;
 mod cold;
 mod failures;
+mod frames;
 mod pairs;
 mod prewarm;
 mod races;

@@ -1,16 +1,18 @@
 //! Publishes `status.parentNic` of the prewarm pools of this node: the provider waits for it
-//! before it creates sub-ENIs (spec iaas 3.4). Follows the pools and, by looking every few
-//! seconds, the NICs. Owns that one status field of those pools and nothing else.
+//! before it creates sub-ENIs (spec iaas 3.4). Follows the pools and, as the kernel tells of them, the
+//! NICs. Owns that one status field of those pools and nothing else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{BoxStream, unfold};
+use futures::{FutureExt, StreamExt};
 use spiderpool_api::ippool::ParentNic;
 use spiderpool_api::names;
 use spiderpool_api::value::{IfName, Mac};
+use spiderpool_netops::rtnl::LinkEvents;
 use tokio_util::sync::CancellationToken;
 
 use crate::flow::error::full;
@@ -20,18 +22,39 @@ use crate::store::kube::KubeStore;
 
 /// `reason` of the event about a NIC that is not there.
 const NOT_FOUND: &str = "ParentNicNotFound";
-/// Between two looks at the NICs when no pool changes.
-const LOOK: Duration = Duration::from_secs(5);
+/// Between two looks when nobody tells of a change: it may have been missed.
+const LOOK: Duration = Duration::from_secs(60);
+/// The same while the kernel tells of none.
+const DEAF_LOOK: Duration = Duration::from_secs(5);
+/// Links change in bursts; so long they are one.
+const BURST: Duration = Duration::from_millis(50);
+
+/// One item for each time that links have changed.
+pub type LinkChanges = BoxStream<'static, ()>;
 
 /// The NICs of the host, as far as the publication asks.
 pub trait HostNics: Send + Sync {
     /// MAC of a NIC; `None` when there is none of that name.
     fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>>;
+
+    /// Changes of any NIC from now on; when they end, they have to be asked for again.
+    fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>>;
 }
 
 impl HostNics for KernelNic {
     fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
         self.link_mac(name).boxed()
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {
+        async move {
+            let events = self.link_events().await?;
+            let each = |mut events: LinkEvents| async move {
+                events.changed().await.then_some(((), events))
+            };
+            Ok(unfold(events, each).boxed())
+        }
+        .boxed()
     }
 }
 
@@ -77,14 +100,37 @@ impl ParentNicPublisher {
     /// Publishes until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
         let changes = self.store.pool_changes();
+        let mut links: Option<LinkChanges> = None;
         loop {
-            // Registered before the look, so that a change during it is not missed.
+            // Both registered before the look, so that a change during it is not missed.
             let changed = changes.notified();
+            if links.is_none() {
+                links = self.listen().await;
+            }
             self.publish_all().await;
+            let look = if links.is_some() { LOOK } else { DEAF_LOOK };
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep(LOOK) => {}
+                told = next(&mut links) => match told {
+                    Some(()) => tokio::time::sleep(BURST).await,
+                    None => links = None,
+                },
+                () = tokio::time::sleep(look) => {}
                 () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn listen(&self) -> Option<LinkChanges> {
+        match self.nics.changes().await {
+            Ok(links) => Some(links),
+            Err(error) => {
+                let error = full(&error);
+                tracing::warn!(
+                    error,
+                    "changes of NICs are not told; they are looked for every 5 s"
+                );
+                None
             }
         }
     }
@@ -136,6 +182,13 @@ impl ParentNicPublisher {
         written.map_err(|error| format!("cannot publish parent NIC {name}: {}", full(&error)))?;
         tracing::info!(pool = pool.name(), nic = %name, %mac, "parent NIC published");
         Ok(())
+    }
+}
+
+async fn next(links: &mut Option<LinkChanges>) -> Option<()> {
+    match links {
+        Some(links) => links.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::{IfName, Mac};
 use spiderpool_netops::netns::{Netns, NetnsError};
-use spiderpool_netops::rtnl::{Link, LinkCounters, LinkKind, Rtnl};
+use spiderpool_netops::rtnl::{Link, LinkCounters, LinkEvents, LinkKind, Rtnl};
 use spiderpool_netops::sysctl::Sysctls;
 
 use super::sandbox::{Identity, Sandbox};
@@ -65,6 +65,18 @@ impl KernelNic {
             source,
         };
         Ok(found.map_err(failed)?.and_then(|link| link.mac))
+    }
+
+    /// Changes of the host's NICs from now on.
+    ///
+    /// # Errors
+    /// [`NicError::Netlink`].
+    pub async fn link_events(&self) -> Result<LinkEvents, NicError> {
+        let failed = |source| NicError::Netlink {
+            doing: "listening to changes of the host's NICs",
+            source,
+        };
+        LinkEvents::open_in(&self.host).await.map_err(failed)
     }
 
     async fn check_master_now(

@@ -1,17 +1,22 @@
 //! What is written about a Pod and its pools: endpoints, warnings, the parent NIC.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::future::BoxFuture;
+use futures::stream::pending;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use spiderpool_agent::nic::NicError;
-use spiderpool_agent::parent_nic::{HostNics, ParentNicPublisher};
+use spiderpool_agent::parent_nic::{HostNics, LinkChanges, ParentNicPublisher};
 use spiderpool_agent::store::{Freshness, ObjectKey, PodEvent, Store, StoreError};
 use spiderpool_api::endpoint::{EndpointStatus, SpiderEndpoint};
 use spiderpool_api::names;
 use spiderpool_api::value::{IfName, Mac};
+use tokio_util::sync::CancellationToken;
 
 use crate::rig::{Bench, bench, pool, pools, wait_for};
 
@@ -102,13 +107,79 @@ async fn warnings_reach_the_pod() {
 struct OneNic;
 
 impl HostNics for OneNic {
-    fn mac<'a>(
-        &'a self,
-        name: &'a IfName,
-    ) -> futures::future::BoxFuture<'a, Result<Option<Mac>, NicError>> {
+    fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
         let mac = (name.as_str() == "eth1").then_some(Mac::new([2, 0, 0, 0, 0, 1]));
         Box::pin(async move { Ok(mac) })
     }
+
+    fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {
+        Box::pin(async { Ok(pending().boxed()) })
+    }
+}
+
+/// A node whose eth1 changes; nobody is told but by the channel.
+#[derive(Default)]
+struct ChangingNic {
+    mac: Mutex<Option<Mac>>,
+    listeners: Mutex<Vec<UnboundedSender<()>>>,
+}
+
+impl ChangingNic {
+    fn set(&self, mac: Option<[u8; 6]>) {
+        *self.mac.lock().unwrap() = mac.map(Mac::new);
+        let listeners = self.listeners.lock().unwrap();
+        listeners
+            .iter()
+            .for_each(|to| to.unbounded_send(()).unwrap());
+    }
+
+    /// They have to be asked for again.
+    fn end_changes(&self) {
+        self.listeners.lock().unwrap().clear();
+    }
+
+    fn listened(&self) -> bool {
+        !self.listeners.lock().unwrap().is_empty()
+    }
+}
+
+impl HostNics for ChangingNic {
+    fn mac<'a>(&'a self, _: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
+        Box::pin(async { Ok(*self.mac.lock().unwrap()) })
+    }
+
+    fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {
+        let (to, changes) = unbounded();
+        self.listeners.lock().unwrap().push(to);
+        Box::pin(async { Ok(changes.boxed()) })
+    }
+}
+
+/// Scenario 12: the publication follows the NIC long before the next look.
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_12_the_parent_nic_is_published_as_the_kernel_tells_of_it() {
+    let bench = bench().await;
+    prewarm(&bench, "warm", "eth1").await;
+    let nics = Arc::new(ChangingNic::default());
+    let publisher = ParentNicPublisher::new(Arc::clone(&bench.store), Arc::clone(&nics) as _, "n1");
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(publisher.run(stop.clone()));
+    wait_for("a listener", || async { nics.listened().then_some(()) }).await;
+    for (last, ends) in [(1, false), (2, false), (3, true), (4, false)] {
+        if ends {
+            nics.end_changes();
+            wait_for("a listener", || async { nics.listened().then_some(()) }).await;
+        }
+        nics.set(Some([2, 0, 0, 0, 0, last]));
+        let want = json!({"name": "eth1", "mac": format!("02:00:00:00:00:{last:02x}")});
+        wait_for("the new MAC", || async {
+            let read = bench.store.pool("warm", Freshness::Fresh).await.unwrap()?;
+            (read.raw()["status"]["parentNic"] == want).then_some(())
+        })
+        .await;
+    }
+    stop.cancel();
+    running.await.unwrap();
 }
 
 /// A prewarm pool of this node on that parent, once the store has it.

@@ -8,6 +8,7 @@ mod address;
 mod counters;
 mod error;
 mod link;
+mod link_events;
 mod parent_device;
 mod qdisc;
 mod route;
@@ -32,6 +33,7 @@ pub use address::Address;
 pub use counters::LinkCounters;
 pub use error::{Refusal, RtnlError};
 pub use link::{Link, LinkKind, VethSpec, VlanSpec};
+pub use link_events::LinkEvents;
 pub use qdisc::{Filter, Hook};
 pub use route::Route;
 

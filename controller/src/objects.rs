@@ -5,6 +5,7 @@
 
 pub mod endpoint;
 pub mod error;
+pub mod memo;
 pub mod parsed;
 pub mod pool;
 pub mod pool_api;

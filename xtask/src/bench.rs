@@ -5,6 +5,7 @@
 mod admission;
 mod cni;
 mod gc;
+mod iaas;
 mod ipam;
 mod observer;
 
@@ -20,7 +21,7 @@ use crate::term;
 /// Measure the figures the design promises.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Figures or groups of them (cni, observer, ipam, admission, gc); all by default.
+    /// Figures or groups of them (cni, observer, ipam, iaas, admission, gc); all by default.
     names: Vec<String>,
     /// One JSON line a figure.
     #[arg(long)]
@@ -81,6 +82,11 @@ const GROUPS: &[Group] = &[
         name: "ipam",
         names: ipam::NAMES,
         measure: ipam::measure,
+    },
+    Group {
+        name: "iaas",
+        names: iaas::NAMES,
+        measure: |_| iaas::measure(),
     },
     Group {
         name: "admission",

@@ -1,6 +1,6 @@
 //! The endpoint of a new Pod, written while the claims are: both are one round trip to the API, and
-//! on a plain pool that nobody else changes the claim comes out as it was planned. Where it does
-//! not, [`Agent::record`] rewrites the endpoint before the answer; a reader never trusts an endpoint
+//! in a pool that nobody else changes the claim of an address that works already comes out as it was
+//! planned. Where it does not, [`Agent::record`] rewrites the endpoint before the answer; a reader never trusts an endpoint
 //! whose addresses have no record (design section 3).
 
 use spiderpool_api::endpoint::SpiderEndpoint;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spiderpool_ipam::batch::{self, Op, Outcome};
-use spiderpool_ipam::pick::{Path, Rules};
-use spiderpool_ipam::pool::{Mode, Pool};
+use spiderpool_ipam::pick::Rules;
+use spiderpool_ipam::pool::Pool;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -125,9 +125,10 @@ impl Writer {
         for (member, outcome) in members.iter_mut().zip(outcomes) {
             // Without calm it is dropped: nobody shall wait for it.
             let promise = member.promise.take();
-            // A sub-ENI waits for its provider.
-            let sure = matches!(outcome, Outcome::Claimed(pick) if pick.path == Path::Plain);
-            if let Some(promise) = promise.filter(|_| calm && sure && pool.mode == Mode::Plain) {
+            // What waits for a provider, or for its other half, may still come to something else.
+            let sure = matches!(outcome, Outcome::Claimed(pick)
+                if !pick.path.is_cold() && pick.pair_v6.is_none());
+            if let Some(promise) = promise.filter(|_| calm && sure) {
                 let (outcome, pool) = (outcome.clone(), Arc::clone(pool));
                 drop(promise.send(Committed { outcome, pool }));
             }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use spiderpool_api::allocation::Records;
+use spiderpool_api::ip_meta::Metadata;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_iaas::provider::{Generation, Provider};
 use spiderpool_ipam::pool::{Pool, PoolError, PoolMeta};
 
 use super::StoreError;
+use super::memo::Memo;
 
 /// Whether a provider's marks on pools mean anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,15 @@ impl PoolObject {
     /// [`StoreError::Malformed`] names the pool when it is no pool object at all. A pool object
     /// with impossible values is kept, see [`PoolObject::pool`].
     pub fn from_raw(raw: Value) -> Result<Self, StoreError> {
-        Self::typed_from(raw, None)
+        Self::typed_from(raw, None, None)
+    }
+
+    /// The same; metadata that `memo` knows is not decoded again.
+    ///
+    /// # Errors
+    /// As [`PoolObject::from_raw`].
+    pub fn from_raw_with(raw: Value, memo: &Memo) -> Result<Self, StoreError> {
+        Self::typed_from(raw, None, Some(memo))
     }
 
     /// Types what the API answers to a write of `sent`: records that come back as they were sent
@@ -61,12 +71,21 @@ impl PoolObject {
     ///
     /// # Errors
     /// As [`PoolObject::from_raw`].
-    pub fn from_answer(raw: Value, sent: &Value, records: &Records) -> Result<Self, StoreError> {
+    pub fn from_answer(
+        raw: Value,
+        sent: &Value,
+        records: &Records,
+        memo: Option<&Memo>,
+    ) -> Result<Self, StoreError> {
         let same = raw.pointer(RECORDS) == sent.pointer(RECORDS);
-        Self::typed_from(raw, same.then_some(records))
+        Self::typed_from(raw, same.then_some(records), memo)
     }
 
-    fn typed_from(mut raw: Value, known: Option<&Records>) -> Result<Self, StoreError> {
+    fn typed_from(
+        mut raw: Value,
+        known: Option<&Records>,
+        memo: Option<&Memo>,
+    ) -> Result<Self, StoreError> {
         let mut typed = match SpiderIPPool::deserialize(&raw) {
             Ok(typed) => typed,
             Err(source) => {
@@ -81,7 +100,11 @@ impl PoolObject {
         if known.is_some() {
             status.allocated_ips = None;
         }
-        let decoded = Pool::from_parts(&PoolMeta::from(&typed), &typed.spec, &status);
+        let meta = PoolMeta::from(&typed);
+        let decoded = Pool::from_parts_with(&meta, &typed.spec, &status, |text| match memo {
+            Some(memo) => memo.decode(&meta.name, text),
+            None => Metadata::decode(text).map(Arc::new),
+        });
         let decoded = decoded.map(|mut pool| {
             if let Some(records) = known {
                 pool.records.clone_from(records);
@@ -222,7 +245,7 @@ mod tests {
         let mut answer = sent.clone();
         answer["metadata"]["resourceVersion"] = "8".into();
         let read = |answer: &Value| {
-            let pool = PoolObject::from_answer(answer.clone(), &sent, &records).unwrap();
+            let pool = PoolObject::from_answer(answer.clone(), &sent, &records, None).unwrap();
             assert_eq!(pool.raw(), *answer);
             pool.pool().unwrap().records.clone()
         };

@@ -13,6 +13,7 @@ use spiderpool_api::names;
 
 use super::StoreError;
 use super::error::store_error;
+use super::memo::Memo;
 use super::pool::{Marks, PoolObject};
 use crate::chain::full;
 
@@ -25,14 +26,25 @@ type Built = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 pub struct PoolApi {
     client: Client,
     marks: Marks,
+    memo: Option<Memo>,
 }
 
 impl PoolApi {
     /// Through `client`.
     #[must_use]
     pub const fn new(client: Client) -> Self {
-        let marks = Marks::Count;
-        Self { client, marks }
+        Self {
+            client,
+            marks: Marks::Count,
+            memo: None,
+        }
+    }
+
+    /// The same for who reads the same pools again and again: published metadata is decoded once.
+    #[must_use]
+    pub fn memoising(self) -> Self {
+        let memo = Some(Memo::default());
+        Self { memo, ..self }
     }
 
     /// The same, with the marks of pools taken as `marks` says.
@@ -42,7 +54,18 @@ impl PoolApi {
     }
 
     fn typed(&self, raw: Value) -> Result<PoolObject, StoreError> {
-        Ok(PoolObject::from_raw(raw)?.with_marks(self.marks))
+        let read = match &self.memo {
+            Some(memo) => PoolObject::from_raw_with(raw, memo)?,
+            None => PoolObject::from_raw(raw)?,
+        };
+        Ok(read.with_marks(self.marks))
+    }
+
+    /// There is no such pool any more.
+    pub fn forget(&self, name: &str) {
+        if let Some(memo) = &self.memo {
+            memo.forget(name);
+        }
     }
 
     /// One pool.
@@ -96,7 +119,7 @@ impl PoolApi {
         let request =
             requests().replace_subresource("status", read.name(), &PostParams::default(), body);
         let answer = self.exchange(request, verb, &what).await?;
-        let written = PoolObject::from_answer(answer, &sent, records)?;
+        let written = PoolObject::from_answer(answer, &sent, records, self.memo.as_ref())?;
         Ok(Arc::new(written.with_marks(self.marks)))
     }
 

@@ -179,28 +179,25 @@ impl Pool {
         spec: &SpiderIPPoolSpec,
         status: &IpPoolStatus,
     ) -> Result<Self, PoolError> {
-        let text = status
-            .ip_meta_data
-            .as_ref()
-            .and_then(|data| data.metadata.as_deref());
-        let decoded = match text {
-            Some(text) if is_marked(meta) => Some(Metadata::decode(text).map(Arc::new)),
-            _ => None,
-        };
-        Self::from_decoded(meta, spec, status, decoded)
+        Self::from_parts_with(meta, spec, status, |text| {
+            Metadata::decode(text).map(Arc::new)
+        })
     }
 
-    /// The same with the metadata decoded before, for callers that memoise by (pool UID,
-    /// observedGeneration, text). `decoded` must be of exactly this status.
+    /// The same for callers that remember what a text of metadata came to. `decode` is asked for pools
+    /// of a provider alone.
     ///
     /// # Errors
     /// [`PoolError`]; metadata that is not ready is no error here.
-    pub fn from_decoded(
+    pub fn from_parts_with(
         meta: &PoolMeta,
         spec: &SpiderIPPoolSpec,
         status: &IpPoolStatus,
-        decoded: Option<Result<Arc<Metadata>, MetadataError>>,
+        decode: impl FnOnce(&str) -> Result<Arc<Metadata>, MetadataError>,
     ) -> Result<Self, PoolError> {
+        let text = status.ip_meta_data.as_ref();
+        let text = text.and_then(|data| data.metadata.as_deref());
+        let decoded = text.filter(|_| is_marked(meta)).map(decode);
         let read = Reader { meta, spec };
         let (family, subnet) = read.subnet()?;
         let order = read.ranges("spec.ips", spec.ips.as_deref())?;

@@ -69,7 +69,7 @@ impl PoolCache {
             + 'static,
     {
         let shared = Arc::new(Shared {
-            api: PoolApi::new(client).with_marks(marks),
+            api: PoolApi::new(client).with_marks(marks).memoising(),
             entries: RwLock::new(HashMap::new()),
             unread: Mutex::default(),
             filled: AtomicBool::new(false),
@@ -241,6 +241,7 @@ impl Shared {
             }
             Err(StoreError::NotFound(_)) => {
                 self.unread().remove(name);
+                self.api.forget(name);
                 self.write(|entries| entries.remove(name));
                 Ok(None)
             }

@@ -135,7 +135,7 @@ impl Agent {
             Arc::clone(&metrics),
         );
         let provider = seams.provider.map(|inner| {
-            Arc::new(MeteredProvider::new(inner, Arc::clone(&metrics))) as Arc<dyn Provider>
+            Arc::new(MeteredProvider::new(inner, metrics.iaas.calls.clone())) as Arc<dyn Provider>
         });
         let started = seams.clock.wall().as_nanosecond();
         Ok(Self {

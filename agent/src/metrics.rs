@@ -9,7 +9,6 @@ mod durations;
 mod flow;
 mod iaas;
 mod preflight;
-mod provider;
 mod sub_eni;
 
 use std::fmt;
@@ -17,17 +16,15 @@ use std::fmt;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 use spiderpool_api::observer_v1::ObserverReport;
-use spiderpool_controller::metrics::{self as shared, Labels, registered};
+use spiderpool_controller::metrics::{self as shared, BOUNDS, Labels, registered};
 
 pub(crate) use flow::FlowMetrics;
 pub(crate) use iaas::IaasMetrics;
 pub(crate) use preflight::PreflightMetrics;
-pub(crate) use provider::MeteredProvider;
+pub(crate) use spiderpool_controller::metrics::MeteredProvider;
 
 /// Label `otel_scope_name`: upstream's meter, which dashboards may select by.
 const SCOPE: &str = "spiderpool-agent";
-/// Bounds of all histograms of whole calls, seconds.
-const BOUNDS: [f64; 9] = [0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0, 15.0];
 
 /// All of an agent's metrics.
 #[derive(Debug)]

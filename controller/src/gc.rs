@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Jitter};
 use crate::health::{Checked, Counts, Health};
-use crate::metrics::Metrics;
+use crate::metrics::{MeteredProvider, Metrics};
 use crate::objects::ObjectKey;
 use crate::objects::pool::Marks;
 use crate::objects::pool_api::PoolApi;
@@ -175,7 +175,10 @@ impl Gc {
             pools: PoolApi::new(context.client.clone())
                 .with_marks(Marks::of(context.provider.as_deref())),
             client: context.client.clone(),
-            provider: context.provider.clone(),
+            provider: context.provider.clone().map(|inner| {
+                Arc::new(MeteredProvider::new(inner, context.metrics.calls.clone()))
+                    as Arc<dyn Provider>
+            }),
             clock: Arc::clone(&context.clock),
             jitter: Arc::clone(&context.jitter),
             metrics: Arc::clone(&context.metrics),

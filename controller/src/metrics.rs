@@ -3,6 +3,8 @@
 //!
 //! Owns registries, names and labels. Counts what it is told.
 
+mod provider;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -20,6 +22,11 @@ const SERVICE: &str = "spiderpool.spidernet.io";
 /// Label `otel_scope_name`: upstream's meters, which dashboards may select by.
 const SCOPE: &str = "spiderpool-controller";
 const DEBUG_SCOPE: &str = "spiderpool-controller-debug-metrics";
+
+pub use provider::{CallMetrics, Histograms, MeteredProvider, histograms};
+
+/// Bounds of all histograms of whole calls, seconds.
+pub const BOUNDS: [f64; 9] = [0.1, 0.3, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0, 15.0];
 
 /// Names and values of a series' labels, always in one order.
 pub type Labels = Vec<(&'static str, String)>;
@@ -65,6 +72,8 @@ pub struct Metrics {
     pub freed: Counter,
     /// Those that failed.
     pub not_freed: Counter,
+    /// Calls to the provider.
+    pub calls: CallMetrics,
     /// Pools there are.
     pub pools: Gauge,
     /// Addresses of a pool.
@@ -91,6 +100,7 @@ impl Default for Metrics {
                 "ip_gc_failure_counts",
                 "Addresses that the trace of ended Pods could not free",
             ),
+            calls: CallMetrics::new(&mut registry),
             pools: registered(
                 &mut registry,
                 "total_ippool_counts",

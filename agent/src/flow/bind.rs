@@ -87,8 +87,12 @@ impl Claimer<'_> {
                 Ok(())
             }
             Err(source) => {
+                let iaas = &self.agent.metrics.iaas;
                 for claim in cold.iter().filter_map(|index| claimed.get(*index)) {
-                    self.agent.metrics.iaas.unbound(&claim.pool, &source);
+                    iaas.unbound(&claim.pool, &source);
+                }
+                if matches!(source, BindError::Incomplete { .. }) {
+                    iaas.calls.incomplete();
                 }
                 let error = AllocationError::Provider {
                     addresses,

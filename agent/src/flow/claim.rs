@@ -63,6 +63,7 @@ impl Claimer<'_> {
         promises: Vec<Promise>,
     ) -> Result<Given, AllocationError> {
         check_sub_eni(self.snapshot, nics)?;
+        self.count_bad_entries(nics);
         let begun = Instant::now();
         let mut promises = promises.into_iter();
         let mut tasks = Vec::new();

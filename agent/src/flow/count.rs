@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spiderpool_api::value::IfName;
-use spiderpool_ipam::candidates::{Reason, SelectError};
+use spiderpool_ipam::candidates::{NicCandidates, Reason, SelectError};
 use spiderpool_ipam::facts::Snapshot;
 
 use super::allocation::FamilyFailure;
@@ -38,6 +38,30 @@ impl Agent {
 }
 
 impl Claimer<'_> {
+    /// Entries of the candidates' metadata that contradict themselves are skipped by every pick. Each is
+    /// told once, until the provider publishes others.
+    pub(super) fn count_bad_entries(&self, nics: &[NicCandidates]) {
+        let families = nics.iter().flat_map(|nic| &nic.families);
+        for candidate in families.flat_map(|family| &family.candidates) {
+            let pool = &candidate.pool;
+            let Some(Ok(metadata)) = &pool.metadata else {
+                continue;
+            };
+            if !self.agent.memory.is_news(&pool.name, &metadata.bad) {
+                continue;
+            }
+            for bad in &metadata.bad {
+                tracing::error!(
+                    pool = pool.name,
+                    ip = bad.key,
+                    reason = bad.reason,
+                    "an entry of IaaS IP metadata contradicts itself and is skipped"
+                );
+                self.agent.metrics.iaas.bad_entry();
+            }
+        }
+    }
+
     /// Everything is claimed and bound.
     pub(super) fn count_given(&self, claimed: &[Claimed], took: Duration) {
         for claim in claimed.iter().filter(|claim| !claim.half) {

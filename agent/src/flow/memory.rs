@@ -1,5 +1,6 @@
 //! What the agent remembers of its own doing between calls, in memory only: which pools hold a
-//! Pod's records, how often a NIC failed its validation, which addresses are shunned here.
+//! Pod's records, how often a NIC failed its validation, which addresses are shunned here, which faults
+//! of metadata were told.
 //! Losing it costs a slower cleanup, never a wrong one.
 
 use std::collections::{BTreeSet, HashMap};
@@ -7,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use spiderpool_api::ip_meta::BadEntry;
 use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio::time::Instant;
@@ -29,9 +31,21 @@ struct Inner {
     failures: HashMap<(String, String), u32>,
     shunned: HashMap<IpAddr, Instant>,
     unsettled: HashMap<(String, IpAddr), Instant>,
+    bad_entries: HashMap<String, Vec<BadEntry>>,
 }
 
 impl Memory {
+    /// Whether these entries of a pool's metadata were not told of yet.
+    pub fn is_news(&self, pool: &str, bad: &[BadEntry]) -> bool {
+        let mut inner = self.inner();
+        if bad.is_empty() {
+            inner.bad_entries.remove(pool);
+            return false;
+        }
+        let known = inner.bad_entries.insert(pool.to_owned(), bad.to_vec());
+        known.is_none_or(|known| known != bad)
+    }
+
     /// A release of this address is being called.
     pub fn calls(&self, pool: &str, address: IpAddr) {
         let key = (pool.to_owned(), address);

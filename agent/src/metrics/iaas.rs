@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use spiderpool_iaas::error::{CallError, Op};
+use spiderpool_controller::metrics::{CallMetrics, Histograms, histograms};
 use spiderpool_ipam::pick::{Path, PickError};
 use spiderpool_ipam::pool::{Mode, Pool};
 
-use super::{BOUNDS, Labels, registered};
+use super::{Labels, registered};
 use crate::flow::bind::BindError;
 use crate::writer::WriteError;
-
-type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// The metrics of provider pools.
 #[derive(Debug)]
@@ -22,15 +19,14 @@ pub(crate) struct IaasMetrics {
     allocated: Family<Labels, Counter>,
     failed: Family<Labels, Counter>,
     took: Histograms,
-    call_took: Histograms,
-    call_failed: Family<Labels, Counter>,
+    /// Calls to the provider.
+    pub(crate) calls: CallMetrics,
     rollbacks: Counter,
     undecodable: Family<Labels, Counter>,
 }
 
 impl IaasMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let histograms = || Histograms::new_with_constructor(|| Histogram::new(BOUNDS));
         Self {
             allocated: registered(
                 registry,
@@ -50,18 +46,7 @@ impl IaasMetrics {
                 "Time from the first claim to a bound sub-ENI; a pair counts once",
                 histograms(),
             ),
-            call_took: registered(
-                registry,
-                "iaas_rpc_duration_seconds",
-                "Time a call to the provider took",
-                histograms(),
-            ),
-            call_failed: registered(
-                registry,
-                "iaas_rpc_failure",
-                "Calls to the provider that failed",
-                Family::default(),
-            ),
+            calls: CallMetrics::new(registry),
             rollbacks: registered(
                 registry,
                 "iaas_claim_rollback",
@@ -142,18 +127,10 @@ impl IaasMetrics {
         }
     }
 
-    /// A call to the provider has ended. One that was never sent does not count.
-    pub(super) fn called(&self, op: Op, took: Duration, error: Option<&CallError>) {
-        let label = ("op", op.as_str().to_owned());
-        if let Some(error) = error {
-            let Some(reason) = error.rpc_reason() else {
-                return;
-            };
-            let labels = vec![label.clone(), ("reason", reason.to_owned())];
-            self.call_failed.get_or_create(&labels).inc();
-        }
-        let series = self.call_took.get_or_create_owned(&vec![label]);
-        series.observe(took.as_secs_f64());
+    /// An entry of published metadata contradicts itself.
+    pub(crate) fn bad_entry(&self) {
+        let labels = vec![("reason", "bad_entry".to_owned())];
+        self.undecodable.get_or_create(&labels).inc();
     }
 
     /// A claim was given back.

@@ -125,7 +125,7 @@ fn busy() -> Metrics {
     iaas.tried(&not_ready);
     let op = Op::Release;
     let error = CallError::ParentExpired { op, sent: true };
-    iaas.called(op, Duration::from_secs(2), Some(&error));
+    iaas.calls.called(op, Duration::from_secs(2), Some(&error));
     let reports = [PreflightReport {
         family: Family::V4,
         result: PreflightResult::Ok,

@@ -27,7 +27,7 @@ async fn samples(world: &World) -> Vec<String> {
 }
 
 /// Samples of families that begin so, zeros left out, sorted.
-async fn of(world: &World, prefixes: &[&str]) -> Vec<String> {
+pub(crate) async fn of(world: &World, prefixes: &[&str]) -> Vec<String> {
     let mut found = samples(world).await;
     found.retain(|line| {
         let name = line.strip_prefix("spiderpool_").unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spiderpool_api::allocation::Record;
+use spiderpool_controller::metrics::Shown;
 use spiderpool_iaas::fake::FakeProvider;
 
 use super::rig::{NODE, Rig, uid};
@@ -128,6 +129,18 @@ async fn what_the_first_generation_bound_goes_by_its_record() {
         (calls[1].node_name.as_str(), calls[1].ip_address.to_string()),
         ("n7", "10.7.0.10".to_owned())
     );
+    let metrics = rig.context.metrics.text(Shown::Usual).unwrap();
+    let shown = |name: &str, rest: &str| {
+        let mut lines = metrics.lines().filter(|line| line.starts_with(name));
+        lines.any(|line| line.ends_with(rest))
+    };
+    let failed = r#"op="release",reason="http_status"} 1"#;
+    assert!(
+        shown("spiderpool_iaas_rpc_failure_total{", failed),
+        "{metrics}"
+    );
+    let timed = "spiderpool_iaas_rpc_duration_seconds_count{";
+    assert!(shown(timed, r#"op="release"} 2"#), "{metrics}");
 }
 
 /// Spec iaas 16: a rollback that could not be written leaves a claim without an endpoint.

@@ -65,6 +65,11 @@ impl FakeProvider {
         self.state().releases.push_back(refused);
     }
 
+    /// Answers the next release call that has no answer yet with this error.
+    pub fn refuse_release(&self, error: CallError) {
+        self.state().releases.push_back(Err(error));
+    }
+
     /// Allocate requests so far.
     #[must_use]
     pub fn allocated(&self) -> Vec<AllocateRequest> {

@@ -46,7 +46,12 @@ impl Service {
             match self.with(|world| world.fresh.values().min().copied()) {
                 None => self.forwarding.notified().await,
                 Some(at) => {
-                    sleep(at.saturating_sub(self.now())).await;
+                    tokio::select! {
+                        biased;
+                        // another one may be sooner: the delay can be changed
+                        () = self.forwarding.notified() => continue,
+                        () = sleep(at.saturating_sub(self.now())) => {}
+                    }
                     let now = self.now();
                     self.change(|world| world.fresh.retain(|_, until| *until > now));
                 }

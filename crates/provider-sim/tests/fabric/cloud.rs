@@ -9,10 +9,12 @@ use std::time::Duration;
 use provider_sim::admin::AdminAddress;
 use provider_sim::fabric::counters::Reason;
 use provider_sim::fabric::frame::{Content, FrameView};
+use provider_sim::fabric::run::RewireError;
 use provider_sim::faults::Fault;
 use provider_sim::serve::{ServeArguments, Serving};
-use provider_sim::service::Service;
-use serde_json::json;
+use provider_sim::service::{Service, World};
+use provider_sim::topology::BindingState;
+use serde_json::{Value, json};
 use spiderpool_api::provider::AllocateRequest;
 use spiderpool_api::value::Mac;
 use spiderpool_iaas::check::Bound;
@@ -32,7 +34,7 @@ async fn start(wires: &Wires) -> (Serving, Client) {
     let pools = "pools: [{name: g, subnet: 172.16.0.0/24, ips: [172.16.0.50-172.16.0.59]}]\n";
     std::fs::write(
         path("t.yaml"),
-        format!("{TOPOLOGY}{pools}answerDelayMs: 0\n"),
+        format!("{TOPOLOGY}{pools}answerDelayMs: 0\npacketLog: 16\n"),
     )
     .unwrap();
     let quick = "{budgetCheck: false, latency: {createMs: 1, attachMs: 1, detachMs: 1}}";
@@ -131,4 +133,67 @@ async fn frames_pass_where_the_cloud_has_bound_them() {
     ask(&n1, &here);
     expect_drop(&service, Reason::UnknownVlan, 1).await;
     assert_eq!(service.audit().await, Vec::<String>::new());
+}
+
+/// What the packet log says of the frames of one address, as (fate, reason).
+fn fates(service: &Service) -> Vec<(String, String)> {
+    let packets = service.fabric.as_ref().unwrap().packets();
+    let packets = serde_json::to_value(packets).unwrap();
+    let packets = packets.as_array().unwrap().clone();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mine = packets
+        .iter()
+        .filter(|packet| packet["srcIp"] == POD.to_string());
+    mine.map(|packet| (text(&packet["fate"]), text(&packet["detail"])))
+        .collect()
+}
+
+/// The fabric forwards later than the cloud says bound, tells so, and keeps its wires.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_pass_later_than_bound_and_are_logged() {
+    if !root_or_skip("frames_pass_later_than_bound_and_are_logged") {
+        return;
+    }
+    let wires = Wires::new().await;
+    let n1 = wires.open("n1");
+    let (serving, client) = start(&wires).await;
+    let service = Arc::clone(&serving.service);
+    let late = |time| service.with(|world| world.settings.forwarding_delay_ms = time);
+    late(86_400_000);
+    let here = allocate(&client, "n1", PARENT[0]).await;
+    ask(&n1, &here);
+    expect_drop(&service, Reason::Unbound, 1).await;
+    assert_eq!(
+        fates(&service),
+        [("dropped".to_owned(), "unbound".to_owned())]
+    );
+    late(1);
+    let release =
+        json!({ "nodeName": "n1", "subnet": "172.16.0.0/24", "ipAddress": POD, "poolName": "g" });
+    let release = serde_json::from_value(release).unwrap();
+    client.release(&release, None).await.unwrap();
+    let here = allocate(&client, "n1", PARENT[0]).await;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    let state = |world: &mut World| {
+        let mine = world
+            .forwarded()
+            .into_iter()
+            .find(|of| Some(of.mac) == here.mac);
+        mine.map(|of| of.state)
+    };
+    while service.with(state) != Some(BindingState::Bound) {
+        assert!(tokio::time::Instant::now() < deadline, "never forwarded");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    ask(&n1, &here);
+    expect_answer(&n1, &here).await;
+    assert_eq!(fates(&service).last().unwrap().0, "answered");
+    let fabric = service.fabric.as_ref().unwrap();
+    let before = fabric.view().topology.bindings;
+    let mut other = service.with(|world| world.topology.clone());
+    other.parents[0].sub_eni_limit = 7;
+    assert_eq!(fabric.rewire(&other), Ok(()));
+    assert_eq!(fabric.view().topology.bindings, before, "they stay");
+    other.parents[0].ifname = "elsewhere".parse().unwrap();
+    assert_eq!(fabric.rewire(&other), Err(RewireError::Wires));
 }

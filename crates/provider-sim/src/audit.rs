@@ -34,6 +34,7 @@ impl Service {
             let mut found = world.cloud.audit();
             found.extend(world.audit_memory(&pools));
             found.extend(pools.values().flat_map(|pool| world.audit_claims(pool)));
+            found.extend(world.audit_pairs(&pools));
             found
         });
         if self.publisher.is_some() {
@@ -76,6 +77,26 @@ impl World {
             let mac = sub_eni.mac;
             if self.cloud.get(mac).is_none() {
                 found.push(format!("sub-ENI {mac} is remembered, but not in the cloud"));
+            }
+        }
+        found
+    }
+
+    /// One sub-ENI is one Pod's: whoever has its IPv6 address has its IPv4 address too. An IPv4
+    /// address alone is a Pod's without IPv6.
+    fn audit_pairs(&self, pools: &BTreeMap<String, Pool>) -> Vec<String> {
+        let owner = |ip: IpAddr| pools.values().find_map(|pool| pool.claims.get(&ip));
+        let mut found = Vec::new();
+        for sub_eni in self.cloud.sub_enis() {
+            let (Some(v4), Some(v6)) = (sub_eni.ipv4, sub_eni.ipv6) else {
+                continue;
+            };
+            let (first, second) = (owner(v4.into()), owner(v6.into()));
+            if second.is_some() && first != second {
+                let mac = sub_eni.mac;
+                found.push(format!(
+                    "sub-ENI {mac}: {v4} is claimed by {first:?}, its partner {v6} by {second:?}"
+                ));
             }
         }
         found

@@ -172,6 +172,15 @@ async fn a_pair_is_published_on_its_ipv4_pool_alone() {
         .await;
     assert!(cluster.pools.get("p6").await.unwrap().data["status"]["ipMetaData"].is_null());
     cluster.audit().await;
+    // one address of a pair is not another Pod's
+    cluster.claim("p6", "fd72::21", "u-2").await;
+    for (uid, parted) in [("u-1", true), ("u-2", false)] {
+        cluster.claim("p4", "10.72.0.20", uid).await;
+        let found = cluster.rig.service.audit().await;
+        let named = |text: &String| text.contains("u-1") && text.contains("u-2");
+        assert_eq!(found.iter().any(named), parted, "{found:?}");
+    }
+    cluster.audit().await;
 }
 
 /// Scenario 33 from the provider's side: claims and publications race; neither is lost.

@@ -277,7 +277,7 @@ impl Service {
                 _ => found.mac,
             },
         };
-        self.make_room(wanted.parent).await;
+        self.make_room(wanted.parent, by).await;
         self.attach(mac, wanted.parent, by).await?;
         undo.push(Undo::Detach(mac));
         let bound = self.with(|world| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::ip_meta::{EntryState, Metadata};
 use spiderpool_api::value::Mac;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use crate::cloud::{State, SubEni};
@@ -36,12 +36,15 @@ enum Outcome {
 }
 
 impl Service {
-    /// Frees a place on a parent NIC if it has none and somebody's is idle. Whether it did shows
-    /// at the attach.
-    pub(crate) async fn make_room(&self, parent: Mac) {
+    /// Frees a place on a parent NIC if it has none and somebody's is idle; tries no more of them
+    /// after `by`. Whether it did shows at the attach.
+    pub(crate) async fn make_room(&self, parent: Mac, by: Option<Instant>) {
         let now = self.now();
         let idle = self.with(|world| world.idle_on_full(parent, now));
         for sub_eni in idle {
+            if by.is_some_and(|by| Instant::now() >= by) {
+                return;
+            }
             if self.detach_idle(&sub_eni).await == Outcome::Gone {
                 info!(mac = %sub_eni.mac, %parent, "idle sub-ENI detached to make room");
                 return;

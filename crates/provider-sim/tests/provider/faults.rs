@@ -193,8 +193,13 @@ async fn a_late_success_is_idle_cache_that_the_next_call_moves() {
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::TooSlow { .. }), "{error}");
+    let bound = |service: &provider_sim::service::Service| {
+        let ip = "10.72.0.10".parse().unwrap();
+        let found = service.with(|world| world.cloud.by_address(ip).map(|found| found.state));
+        matches!(found, Some(State::Bound(_)))
+    };
+    rig.until("it is bound all the same", bound).await;
     let late = rig.at("10.72.0.10").unwrap();
-    assert!(matches!(late.state, State::Bound(_)));
     let there = request("n2", &[item("n2", "10.72.0.10", "g")]);
     let moved = rig.allocate(&there).await.unwrap();
     assert_eq!(moved[0].mac, Some(late.mac));
@@ -284,9 +289,11 @@ async fn a_provider_that_is_not_ready_says_so() {
 #[tokio::test]
 async fn a_turn_is_left_without_cloud_work() {
     let rig = rig().await;
-    rig.service
-        .with(|world| world.settings.budget_check = false);
-    rig.faults(json!([{ "op": "create", "kind": "delay", "delayMs": 200, "times": 1 }]));
+    rig.service.with(|world| {
+        world.settings.budget_check = false;
+        world.settings.transaction_timeout_ms = 4_000;
+    });
+    rig.faults(json!([{ "op": "create", "kind": "delay", "delayMs": 1_000, "times": 1 }]));
     let here = request("n1", &[item("n1", "10.72.0.10", "g")]);
     let there = request("n2", &[item("n2", "10.72.0.10", "g")]);
     let impatient = client(rig.address, 60 * MS);

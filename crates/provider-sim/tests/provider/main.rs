@@ -6,6 +6,7 @@
     reason = "a test states what must hold by them, in its shared code too"
 )]
 
+mod clock;
 mod cluster;
 mod console;
 mod contract;

@@ -105,7 +105,7 @@ async fn a_deleted_pair_goes_after_its_sub_enis() {
     // the cloud is in the way for a moment: nothing may be let go before it is done
     cluster
         .rig
-        .faults(json!([{ "op": "delete", "kind": "delay", "delayMs": 300, "times": 2 }]));
+        .faults(json!([{ "op": "delete", "kind": "delay", "delayMs": 1_500, "times": 1 }]));
     for pool in ["p4", "p6"] {
         cluster.delete(pool).await;
         cluster.let_go(pool).await;

@@ -124,7 +124,7 @@ async fn a_detach_is_announced_before_it_begins() {
     let cluster = cached(16).await;
     cluster
         .rig
-        .faults(json!([{ "op": "detach", "kind": "delay", "delayMs": 400, "times": 1 }]));
+        .faults(json!([{ "op": "detach", "kind": "delay", "delayMs": 1_500, "times": 1 }]));
     let watch = async {
         cluster
             .until("g", "the announcement", |_, read| {

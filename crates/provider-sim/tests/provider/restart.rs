@@ -27,7 +27,7 @@ async fn it_answers_503_until_it_knows_everything_again() {
         .until("g", "the entry", |_, read| read.entries.len() == 1)
         .await;
     let crash = async {
-        let told = json!({ "downMs": 200 });
+        let told = json!({ "downMs": 2_000 });
         let status = send(&cluster.rig, "POST", "/admin/crash", &told).await;
         assert_eq!(status, StatusCode::NO_CONTENT);
     };
@@ -111,10 +111,7 @@ async fn what_is_of_no_pool_any_more_is_removed() {
         let params = kube::api::PatchParams::default();
         cluster.pools.patch("g", &params, &freed).await.unwrap();
     };
-    futures::join!(
-        cluster.rig.service.crash(Duration::from_millis(200)),
-        vanish
-    );
+    futures::join!(cluster.rig.service.crash(Duration::from_secs(2)), vanish);
     cluster
         .rig
         .until("its sub-ENI is gone", |service| {

@@ -179,7 +179,13 @@ async fn bodies_are_bounded_in_size_and_time() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
     });
+    let begun = tokio::time::Instant::now();
     let (status, body) = post(&rig, ALLOCATE_PATH, Body::from_stream(trickle.boxed())).await;
+    assert!(
+        begun.elapsed() <= Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(status, StatusCode::REQUEST_TIMEOUT, "{body}");
     assert_eq!(body["message"], "the body did not arrive within 10000 ms");
     let statuses: Vec<_> = rig.records().iter().map(|record| record.status).collect();

@@ -286,6 +286,8 @@ async fn a_full_parent_is_refused() {
 #[tokio::test]
 async fn a_slow_cloud_ends_at_the_transaction_timeout() {
     let rig = rig().await;
+    rig.service
+        .with(|world| world.settings.transaction_timeout_ms = 400);
     rig.faults(json!([{ "op": "attach", "kind": "delay", "delayMs": 1000, "times": 1 }]));
     let wanted = request("n1", &[item("n1", "10.72.0.10", "g")]);
     let text = rig.allocate(&wanted).await.unwrap_err();

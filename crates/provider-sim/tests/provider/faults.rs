@@ -188,7 +188,7 @@ async fn a_late_success_is_idle_cache_that_the_next_call_moves() {
         .with(|world| world.settings.budget_check = false);
     rig.faults(json!([{ "op": "allocate", "kind": "late-success", "times": 1 }]));
     let here = request("n1", &[item("n1", "10.72.0.10", "g")]);
-    let error = client(rig.address, 100 * MS)
+    let error = client(rig.address, 1_500 * MS)
         .allocate(&here, None)
         .await
         .unwrap_err();
@@ -212,10 +212,10 @@ async fn work_begun_is_finished_when_the_caller_leaves() {
     let rig = rig().await;
     rig.service.with(|world| {
         world.settings.budget_check = false;
-        world.settings.latency.attach_ms = 150;
+        world.settings.latency.attach_ms = 2_500;
     });
     let wanted = request("n1", &[item("n1", "10.72.0.10", "g")]);
-    let error = client(rig.address, 60 * MS)
+    let error = client(rig.address, 1_000 * MS)
         .allocate(&wanted, None)
         .await
         .unwrap_err();

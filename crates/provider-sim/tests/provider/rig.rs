@@ -46,7 +46,7 @@ pub(crate) fn topology() -> Topology {
 pub(crate) fn settings() -> Settings {
     Settings {
         queue_timeout_ms: 100,
-        transaction_timeout_ms: 400,
+        transaction_timeout_ms: 3_000,
         rate: Rate {
             qps: 1_000.0,
             burst: 1_000.0,

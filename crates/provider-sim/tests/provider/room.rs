@@ -1,7 +1,6 @@
 //! Room on a full parent NIC: idle cache goes, what is claimed stays (P13, P14).
 
 use provider_sim::cloud::State;
-use provider_sim::service::World;
 use spiderpool_api::ip_meta::{Entry, EntryState};
 
 use crate::cluster::cluster;
@@ -42,9 +41,6 @@ async fn a_full_parent_makes_room_out_of_idle_cache() {
 #[tokio::test]
 async fn what_is_claimed_meanwhile_is_not_taken() {
     let cluster = cluster().await;
-    // four that turn out to be claimed take some writes
-    let patient = |world: &mut World| world.settings.transaction_timeout_ms = 4_000;
-    cluster.rig.service.with(patient);
     cluster.global().await;
     cluster.until("g", "the mark", |_, _| true).await;
     let wanted = |host| request("n2", &[item("n2", &format!("10.72.0.{host}"), "g")]);

@@ -107,18 +107,16 @@ impl Gc {
                 freed.deferred.insert(one.address);
                 continue;
             }
-            let how = match &self.provider {
-                Some(_) => how_to_release(&pool, one.address, record, relatives.iter()),
-                None => How::Record,
-            };
+            let how = how_to_release(&pool, one.address, record, relatives.iter());
             match how {
                 How::Record => records.push(*one),
+                _ if self.provider.is_none() => {
+                    self.tell_silent(&read).await;
+                    records.push(*one);
+                }
                 How::ProviderFirst { half } => enis.push(SubEni { garbage: one, half }),
                 How::WithPrimary { .. } => drop(freed.deferred.insert(one.address)),
             }
-        }
-        if !records.is_empty() {
-            self.tell_silent(&read).await;
         }
         if let Some(provider) = &self.provider {
             // A few at a time: a marker must not get old while its call waits for its turn.

@@ -1,12 +1,11 @@
-//! Prewarm pools whose addresses are freed without a word to a provider, because none is configured (spec
-//! iaas 2: it is never called then). The sub-ENI stays as it is published and serves the next Pod, so a
-//! claim that stayed for ever would only be lost; but an operator who meant to have a provider has to know.
+//! Pools whose sub-ENIs are given up without a word to a provider, because none is configured (spec iaas
+//! 2: it is never called then). The sub-ENI stays bound for whoever gets the address next, so a claim that
+//! stayed for ever would only be lost; but an operator who meant to have a provider has to know.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use kube::Resource;
-use spiderpool_ipam::pool::Mode;
 
 use super::Gc;
 use crate::events::{Events, Note};
@@ -40,13 +39,11 @@ impl Silent {
 impl Gc {
     /// Tells, once a pool and leadership, that nobody hears of what is released in it.
     pub(super) async fn tell_silent(&self, object: &PoolObject) {
-        let prewarm = |mode: &Mode| matches!(mode, Mode::Prewarm { .. });
-        let concerned = object.pool().is_ok_and(|pool| prewarm(&pool.mode));
-        if self.provider.is_some() || !concerned || !self.silent.is_first(object.name()) {
+        if !self.silent.is_first(object.name()) {
             return;
         }
         let text = "addresses are freed without a release call: the controller has no IaaS Network Provider \
-                    (iaasNetworkProvider in its conf.yml); the sub-ENIs stay bound and go to the next Pods";
+                    (iaasNetworkProvider in its conf.yml); the sub-ENIs stay bound for the next Pods";
         tracing::warn!(pool = object.name(), "{text}");
         let note = Note {
             reason: REASON,

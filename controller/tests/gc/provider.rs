@@ -228,4 +228,12 @@ async fn without_a_provider_prewarmed_addresses_are_freed_and_that_is_told_once(
         rig.record("v4", &records("u-2")).await;
     }
     assert_eq!(rig.recorded("plain").await, [""; 0]);
+    // What contract version 1 has bound is known by its record, whatever the pool.
+    let record = json!({"pod": "ns/gone", "podUid": uid("u-1"), "nic": "eth0", "node": "n7"});
+    let text = json!({"fd00:7::10": record}).to_string();
+    rig.patch_status("SpiderIPPool", "plain", json!({"allocatedIPs": text}))
+        .await;
+    rig.scan().await;
+    assert_eq!(rig.recorded("plain").await, [""; 0]);
+    assert_eq!(rig.events("IaaSProviderNotConfigured").await.len(), 2);
 }

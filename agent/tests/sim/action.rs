@@ -95,6 +95,24 @@ pub(crate) enum Action {
         seconds: u64,
         lasts: u64,
     },
+    /// The provider does what it is asked for at once and answers so much later, perhaps to nobody.
+    ProviderLate {
+        seconds: u64,
+        lasts: u64,
+    },
+    /// The provider is down, loses its memory and reads it off the cloud again.
+    ProviderRestart {
+        seconds: u64,
+    },
+    /// For a time two controllers collect: one has lost the leadership and does not know yet.
+    SecondGc {
+        seconds: u64,
+    },
+    /// The collector's clock is set, and set right again.
+    GcClock {
+        ahead: u64,
+        lasts: u64,
+    },
     Pause,
 }
 
@@ -130,7 +148,7 @@ fn choose(chance: &mut fastrand::Rng) -> Action {
     let pool = chance.u8(0..u8::try_from(EDITED.len()).unwrap());
     let effects = chance.u32(0..12);
     let after = chance.bool();
-    match chance.u32(0..100) {
+    match chance.u32(0..110) {
         0..34 => Action::Create { pod, node, wish },
         34..46 => Action::Delete { pod },
         46..49 => Action::Force { pod },
@@ -169,6 +187,27 @@ fn choose(chance: &mut fastrand::Rng) -> Action {
         },
         98 => Action::Scale {
             replicas: chance.u8(0..=MEMBERS),
+        },
+        other => choose_other(other, chance),
+    }
+}
+
+/// What happens to the provider's and the collector's process.
+fn choose_other(number: u32, chance: &mut fastrand::Rng) -> Action {
+    match number {
+        99..101 => Action::ProviderLate {
+            seconds: chance.u64(1..120),
+            lasts: chance.u64(5..90),
+        },
+        101..103 => Action::ProviderRestart {
+            seconds: chance.u64(0..30),
+        },
+        103..105 => Action::SecondGc {
+            seconds: chance.u64(1..90),
+        },
+        105..109 => Action::GcClock {
+            ahead: chance.u64(30..500),
+            lasts: chance.u64(10..240),
         },
         _ => Action::Pause,
     }

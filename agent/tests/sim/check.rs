@@ -171,6 +171,7 @@ impl Check {
         };
         self.began.insert(uid.to_owned(), adding.begun);
         self.adding.insert(uid.to_owned(), adding);
+        self.note_leaving(uid);
         let kept = self.kept_of(uid);
         self.entered.entry(uid.to_owned()).or_default().extend(kept);
     }

@@ -27,14 +27,14 @@ use spiderpool_ipam::gc::{Deletion, Facts, Knobs, NodeState, Phase, PodState, Ve
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Actor, Gate};
 use crate::http;
 use crate::mutation::Mutation;
 use crate::provider::SimProvider;
-use crate::world::World;
+use crate::world::{SkewedClock, World};
 
 mod endpoints;
 
@@ -49,6 +49,11 @@ const TRIES: usize = 8;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 type Pod = k8s_openapi::api::core::v1::Pod;
+
+/// Whether anybody collects.
+pub(crate) fn is_on(world: &World) -> bool {
+    !world.mutates(Mutation::GcNever) && !world.mutates(Mutation::DelIsForgotten)
+}
 
 /// Runs the collector, again after each crash.
 pub(crate) async fn supervise(world: Arc<World>, current: Arc<Mutex<Arc<Gate>>>) {
@@ -65,6 +70,17 @@ pub(crate) async fn supervise(world: Arc<World>, current: Arc<Mutex<Arc<Gate>>>)
     }
 }
 
+/// A collector beside the other one; it dies where it stands after a while.
+pub(crate) async fn collect_beside(world: Arc<World>, lasts: Duration) {
+    let gate = world.gate(Actor::Gc);
+    world.log(format!("GC {} is up too", gate.id));
+    world.check().counts.doubled += 1;
+    if timeout(lasts, collect(&world, &gate)).await.is_err() {
+        gate.kill();
+    }
+    world.log(format!("GC {} is down", gate.id));
+}
+
 async fn collect(world: &Arc<World>, gate: &Arc<Gate>) {
     let faulty = [
         Mutation::GcIgnoresUids,
@@ -72,6 +88,7 @@ async fn collect(world: &Arc<World>, gate: &Arc<Gate>) {
         Mutation::GcFreesFirst,
         Mutation::GcTrustsOldLists,
         Mutation::GcIgnoresIdentities,
+        Mutation::GcTrustsItsClock,
     ];
     if faulty.iter().any(|fault| world.mutates(*fault)) {
         return Collector::new(world, gate).run().await;
@@ -82,7 +99,7 @@ async fn collect(world: &Arc<World>, gate: &Arc<Gate>) {
     let client = bounded(http::client(world, gate));
     let context = Context {
         provider: Some(Arc::new(SimProvider::new(world, gate))),
-        clock: Arc::new(world.clock),
+        clock: Arc::new(SkewedClock(Arc::clone(world))),
         jitter: Arc::new(Jitter::from_seed(gate.id)),
         ..Context::new(client, settings)
     };
@@ -113,7 +130,7 @@ impl Collector {
             world: Arc::clone(world),
             pools: Api::all(client.clone()),
             provider: SimProvider::new(world, gate),
-            actor: format!("controller/gc/{}", gate.id),
+            actor: format!("controller/gc-{}/0", gate.id),
             unsettled: Mutex::default(),
             client,
         }
@@ -166,6 +183,13 @@ impl Collector {
         self.drop_endpoints().await
     }
 
+    fn now(&self) -> jiff::Timestamp {
+        if self.world.mutates(Mutation::GcTrustsItsClock) {
+            return SkewedClock(Arc::clone(&self.world)).wall();
+        }
+        self.world.clock.wall()
+    }
+
     /// The product's verdict, on facts read past every cache.
     async fn is_orphan(&self, address: IpAddr, record: &Record) -> Result<bool, Failed> {
         if self.world.mutates(Mutation::GcTrustsOldLists) {
@@ -192,7 +216,7 @@ impl Collector {
             identity: self.identity(&record.pod).await?,
             node: NodeState::Ready,
             actor: &self.actor,
-            now: self.world.clock.wall(),
+            now: self.now(),
             ending_for: jiff::SignedDuration::MAX,
         };
         let verdict = judge(&Knobs::default(), &facts);

@@ -173,6 +173,11 @@ fn restarts(pod: &Value) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// Until when a Pod that is being deleted may run.
+pub(crate) fn grace_end(pod: &Value) -> Option<jiff::Timestamp> {
+    pod["metadata"]["deletionTimestamp"].as_str()?.parse().ok()
+}
+
 /// Removes the object, and as Kubernetes does, marks what it owned.
 fn remove_object(world: &World, key: &str, uid: Option<&str>) {
     let Some(object) = world.get(Kind::Pod, key) else {
@@ -219,7 +224,8 @@ impl Life {
                 self.running();
                 self.until_ending(begun).await;
                 let pod = self.world.get(Kind::Pod, &self.key);
-                begun = pod.map_or(begun, |pod| restarts(&pod));
+                begun = pod.as_ref().map_or(begun, |pod| restarts(pod));
+                self.stop(pod.as_deref()).await;
                 self.world.check().usage_ends(&container);
                 self.del_all(&container).await;
             } else {
@@ -230,6 +236,19 @@ impl Life {
             }
         }
         self.finish(sandboxes).await;
+    }
+
+    /// The containers of a Pod that is being deleted take their time, within its grace.
+    async fn stop(&self, pod: Option<&Value>) {
+        let own = pod.filter(|pod| pod["metadata"]["uid"] == self.uid && !is_alive(pod));
+        let end: Option<jiff::Timestamp> = own.and_then(grace_end);
+        let left = end.map(|end| end.duration_since(self.world.clock.wall()));
+        let left = left.and_then(|left| u64::try_from(left.as_millis()).ok());
+        if let Some(left) = left.filter(|left| *left > 0) {
+            let wait = Duration::from_millis(self.world.weather.roll(left));
+            let gone = |world: &World| world.get(Kind::Pod, &self.key).is_none();
+            self.world.until(wait, gone).await;
+        }
     }
 
     fn is_wanted(&self) -> bool {

@@ -57,11 +57,15 @@ fn steps() -> usize {
     steps.unwrap_or(STEPS)
 }
 
-/// The seeds of this call: those asked for, or one with a part of its steps.
+/// The seeds of this call: those asked for, from the first or another one on, or one with a part of its
+/// steps.
 fn seeds() -> std::ops::Range<u64> {
     match asked("SPIDERPOOL_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..asked("SPIDERPOOL_SIM_SEEDS").unwrap_or(SEEDS),
+        None => {
+            let first = asked("SPIDERPOOL_SIM_FROM").unwrap_or(0);
+            first..first + asked("SPIDERPOOL_SIM_SEEDS").unwrap_or(SEEDS)
+        }
     }
 }
 
@@ -181,6 +185,7 @@ fn built_in_faults_are_caught() {
         (Mutation::GcFreesFirst, &[16]),
         (Mutation::GcTrustsOldLists, &[10]),
         (Mutation::GcIgnoresIdentities, &[11]),
+        (Mutation::GcTrustsItsClock, &[10]),
         (Mutation::GcNever, &[22]),
         (Mutation::DelIsForgotten, &[22]),
         (Mutation::ProviderReleasesLate, &[16]),

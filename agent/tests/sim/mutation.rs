@@ -15,6 +15,8 @@ pub(crate) enum Mutation {
     GcTrustsOldLists,
     /// GC takes Pods of a StatefulSet for any others.
     GcIgnoresIdentities,
+    /// GC judges by its wall clock alone.
+    GcTrustsItsClock,
     /// Nobody collects.
     GcNever,
     /// A CNI plugin that finds no agent forgets the DEL, and nobody collects.

@@ -20,6 +20,7 @@ use spiderpool_iaas::check::{self, Bound};
 use spiderpool_iaas::error::{CallError, Op};
 use spiderpool_iaas::provider::Provider;
 use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::gate::{Actor, Gate};
@@ -56,6 +57,10 @@ pub(crate) fn start(world: &Arc<World>, topology: Topology, seed: u64) {
     tokio::spawn(async move { publishing.publish_forever().await });
     let prewarming = Arc::clone(&service);
     tokio::spawn(async move { prewarming.prewarm_forever().await });
+    let reclaiming = Arc::clone(&service);
+    tokio::spawn(async move { reclaiming.reclaim_forever().await });
+    let holding = Arc::clone(&service);
+    tokio::spawn(async move { holding.hold_pools_forever().await });
     service.pools_changed.notify_one();
     world.set_cloud(service);
 }
@@ -117,6 +122,7 @@ impl SimProvider {
                 return world.weather.lose(reply, way.resets);
             }
             let turns = world.turns.take(turns).await;
+            let mut late = Duration::ZERO;
             let answer = match world.weather.mood() {
                 ProviderMood::Refuses => Err(503),
                 ProviderMood::Slow(more) => {
@@ -130,25 +136,38 @@ impl SimProvider {
                     }
                     work.await
                 }
+                ProviderMood::Late(more) => {
+                    late = more;
+                    work.await
+                }
                 ProviderMood::Works => work.await,
             };
             drop(turns);
             gate.applied(true);
-            sleep(way.back).await;
+            sleep(late + way.back).await;
             if way.loses_answer {
                 return world.weather.lose(reply, way.resets);
             }
-            drop(reply.send(answer));
+            if reply.send(answer).is_err() {
+                world.check().counts.late += 1;
+            }
         });
         let answered = timeout_at(until, waiting).await;
         self.gate.alive().await;
-        let status = |status| refused(op, status);
-        match answered {
-            Ok(Ok(Ok(body))) => Ok(body),
-            Ok(Ok(Err(code))) => Err(status(code)),
-            Ok(Err(_)) => Err(status(502)),
-            Err(_) => Err(CallError::ParentExpired { op, sent: true }),
-        }
+        outcome(op, answered)
+    }
+}
+
+/// What the caller makes of it.
+fn outcome(
+    op: Op,
+    answered: Result<Result<Answer, oneshot::error::RecvError>, Elapsed>,
+) -> Result<Value, CallError> {
+    match answered {
+        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Err(code))) => Err(refused(op, code)),
+        Ok(Err(_)) => Err(refused(op, 502)),
+        Err(_) => Err(CallError::ParentExpired { op, sent: true }),
     }
 }
 

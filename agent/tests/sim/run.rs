@@ -1,12 +1,13 @@
 //! One run: a cluster, the steps of a list, then calm, and what has to be true at rest.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use spiderpool_controller::events::Events;
 use spiderpool_controller::reconcile::ippool;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::action::{Action, EDITED, MEMBERS, NODES, PODS, Step};
 use crate::api::Kind;
@@ -25,6 +26,8 @@ use crate::{cluster, gc, kubelet, provider, sets};
 /// watch that is silently dead, and the calls between.
 const HEALING: Duration = Duration::from_secs(900);
 
+/// Between two looks at whether cloud and pools agree.
+const AUDIT: Duration = Duration::from_secs(10);
 /// Each pool is looked at again after this time.
 const POOL_RESYNC: Duration = Duration::from_secs(300);
 
@@ -92,7 +95,7 @@ impl Cluster {
             tokio::spawn(ippool::run(client, events, POOL_RESYNC, stop));
         }
         let collector = Arc::new(Mutex::new(world.gate(Actor::Gc)));
-        if !world.mutates(Mutation::GcNever) && !world.mutates(Mutation::DelIsForgotten) {
+        if gc::is_on(world) {
             tokio::spawn(gc::supervise(Arc::clone(world), Arc::clone(&collector)));
         }
         if world.mutates(Mutation::ProviderReclaimsClaimed) {
@@ -140,6 +143,11 @@ impl Cluster {
                 effects: left,
                 after,
             } => self.collector.lock().unwrap().arm(Fuse { left, after }),
+            Action::SecondGc { .. } if !gc::is_on(world) => {}
+            Action::SecondGc { seconds } => {
+                let lasts = Duration::from_secs(seconds);
+                tokio::spawn(gc::collect_beside(Arc::clone(world), lasts));
+            }
             Action::LoseNode { node: index } => self.lose(node(index)),
             weather => self.turn(weather),
         }
@@ -165,6 +173,23 @@ impl Cluster {
                 seconds: slow,
                 lasts,
             } => weather.set_mood(ProviderMood::Slow(seconds(slow)), seconds(lasts)),
+            Action::ProviderLate {
+                seconds: late,
+                lasts,
+            } => weather.set_mood(ProviderMood::Late(seconds(late)), seconds(lasts)),
+            Action::ProviderRestart { seconds: down } => {
+                self.world.check().counts.restarts += 1;
+                let cloud = Arc::clone(self.world.cloud());
+                tokio::spawn(async move { cloud.crash(seconds(down)).await });
+            }
+            Action::GcClock { ahead, lasts } => {
+                let world = Arc::clone(&self.world);
+                world.ahead.store(ahead, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    sleep(seconds(lasts)).await;
+                    world.ahead.store(0, Ordering::Relaxed);
+                });
+            }
             Action::Pause => {}
             pools => self.edit(pools),
         }
@@ -255,6 +280,7 @@ impl Cluster {
         let world = &self.world;
         world.log("-- calm".into());
         world.weather.calm_down();
+        world.ahead.store(0, Ordering::Relaxed);
         // A lost node's Pods are forced away by then.
         sleep(Duration::from_secs(70)).await;
         let healed = world
@@ -276,7 +302,23 @@ impl Cluster {
             .await;
         if !gone {
             let text = self.left(world).unwrap_or_default();
-            world.check().broken(22, text);
+            return world.check().broken(22, text);
+        }
+        self.audit().await;
+    }
+
+    /// Cloud, provider and pools agree in the end.
+    async fn audit(&self) {
+        let deadline = Instant::now() + HEALING;
+        loop {
+            let found = self.world.cloud().audit().await;
+            if found.is_empty() {
+                return;
+            }
+            if Instant::now() > deadline {
+                return self.world.check().broken(22, found.join("; "));
+            }
+            sleep(AUDIT).await;
         }
     }
 

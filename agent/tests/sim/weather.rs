@@ -28,6 +28,8 @@ pub(crate) enum ProviderMood {
     Refuses,
     /// Works, and takes this much longer.
     Slow(Duration),
+    /// Works, and answers this much later.
+    Late(Duration),
 }
 
 pub(crate) struct Weather {

@@ -29,6 +29,16 @@ impl Clock for VirtualClock {
     }
 }
 
+/// The collector's clock: now and then it is ahead.
+pub(crate) struct SkewedClock(pub(crate) Arc<World>);
+
+impl Clock for SkewedClock {
+    fn wall(&self) -> jiff::Timestamp {
+        let ahead = self.0.ahead.load(Ordering::Relaxed);
+        self.0.clock.wall() + Duration::from_secs(ahead)
+    }
+}
+
 pub(crate) struct World {
     api: Mutex<Api>,
     check: Mutex<Check>,
@@ -42,6 +52,8 @@ pub(crate) struct World {
     /// Cancelled with the first violation.
     pub(crate) over: CancellationToken,
     pub(crate) clock: VirtualClock,
+    /// Seconds that the collector's clock is ahead.
+    pub(crate) ahead: AtomicU64,
     ids: AtomicU64,
 }
 
@@ -60,6 +72,7 @@ impl World {
             turns: Turns::default(),
             mutation,
             over,
+            ahead: AtomicU64::new(0),
             ids: AtomicU64::new(0),
         })
     }

@@ -15,6 +15,11 @@ pub(crate) struct Counts {
     /// Answers to Pods of the StatefulSet with the addresses of the Pod before, and those on another node.
     pub(crate) kept: usize,
     pub(crate) moved: usize,
+    /// Answers of the provider that nobody waited for any more.
+    pub(crate) late: usize,
+    pub(crate) restarts: usize,
+    /// Times with two collectors.
+    pub(crate) doubled: usize,
 }
 
 impl Counts {
@@ -31,6 +36,9 @@ impl Counts {
         self.spooled += more.spooled;
         self.kept += more.kept;
         self.moved += more.moved;
+        self.late += more.late;
+        self.restarts += more.restarts;
+        self.doubled += more.doubled;
     }
 
     /// Whether each was seen.
@@ -47,6 +55,9 @@ impl Counts {
             self.spooled,
             self.kept,
             self.moved,
+            self.late,
+            self.restarts,
+            self.doubled,
         ];
         all.iter().all(|count| *count > 0)
     }

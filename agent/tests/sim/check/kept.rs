@@ -13,6 +13,8 @@ pub(super) struct Kept {
     /// Where its Pod was, and whether sub-ENIs of that pool hang there.
     node: String,
     prewarm: bool,
+    /// An ADD on another node has begun since: it gives prewarmed ones up, whatever becomes of it.
+    left: bool,
 }
 
 impl Check {
@@ -20,6 +22,15 @@ impl Check {
     pub(super) fn forget_unwanted(&mut self, api: &Api) {
         let replicas = sets::replicas(api);
         self.kept.retain(|(key, _), _| sets::wants(replicas, key));
+    }
+
+    /// An ADD of one of its Pods begins.
+    pub(super) fn note_leaving(&mut self, uid: &str) {
+        let (Some(key), Some(node)) = (self.keys.get(uid), self.nodes.get(uid)) else {
+            return;
+        };
+        let kept = self.kept.iter_mut().filter(|((of, _), _)| of == key);
+        kept.for_each(|(_, kept)| kept.left |= kept.node != *node);
     }
 
     /// An ADD of one of its Pods is answered.
@@ -37,6 +48,7 @@ impl Check {
             addresses: usage.addresses.clone(),
             node,
             prewarm,
+            left: false,
         };
         let key = (usage.pod.clone(), usage.ifname.clone());
         let Some(before) = self.kept.insert(key, kept.clone()) else {
@@ -46,7 +58,7 @@ impl Check {
         self.counts.kept += usize::from(before.addresses == kept.addresses);
         self.counts.moved += usize::from(moved && before.addresses == kept.addresses);
         // The sub-ENIs of a prewarm pool do not go with a Pod.
-        let excused = before.prewarm && moved;
+        let excused = before.prewarm && (moved || before.left);
         self.require(before.addresses == kept.addresses || excused, 11, || {
             format!(
                 "{} {} {} had {:?} on {} and got {:?} on {}",

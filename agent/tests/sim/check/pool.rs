@@ -12,8 +12,9 @@ use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
 
 use super::{Check, pod_lives, shown};
-use crate::api::{Api, Change, Kind};
+use crate::api::{self, Api, Change, Kind};
 use crate::gate::Actor;
+use crate::kubelet;
 use crate::sets;
 use crate::world::is_alive;
 
@@ -275,7 +276,11 @@ impl Check {
             Actor::Gc => {
                 self.counts.collected += 1;
                 self.require(!alive, 10, || format!("GC freed {what}, whose Pod lives"));
-                "controller/".to_owned()
+                let runs = self.runs_on(api, record, address);
+                self.require(!runs, 10, || {
+                    format!("GC freed {what}, whose Pod has time to end")
+                });
+                format!("controller/gc-{}/", change.gate)
             }
             other => return self.broken(4, format!("{other:?} freed {what}")),
         };
@@ -301,6 +306,16 @@ impl Check {
 }
 
 impl Check {
+    /// Whether a Pod that is being deleted has its grace yet and its containers use the address.
+    fn runs_on(&self, api: &Api, record: &Record, address: IpAddr) -> bool {
+        let pod = api.get(Kind::Pod, &record.pod);
+        let own = pod.filter(|pod| pod["metadata"]["uid"] == record.pod_uid.as_str());
+        let end = own.and_then(|pod| kubelet::grace_end(pod));
+        let mut usages = self.usages.values();
+        end.is_some_and(|end| api::wall(self.epoch) < end)
+            && usages.any(|usage| usage.uid == record.pod_uid && usage.addresses.contains(&address))
+    }
+
     /// A NIC that was given another address by now has no use for this one.
     fn is_leftover(&mut self, api: &Api, address: IpAddr, record: &Record) -> bool {
         let pools = self.pools(api);

@@ -49,7 +49,9 @@ fn texts(error: &(dyn Error + 'static)) -> Vec<String> {
 /// The error's own words, and its cause. Those of the Kubernetes client would print the debug form of
 /// what the API answered.
 fn words<'a>(error: &'a (dyn Error + 'static)) -> (String, Option<&'a (dyn Error + 'static)>) {
-    if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+    // A boxed cause is an error of its own type: the box.
+    let boxed = error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+    if let Some(kube::Error::Api(status)) = boxed.or_else(|| error.downcast_ref()) {
         return (answer(status), None);
     }
     let (text, cause) = match error.downcast_ref() {
@@ -66,6 +68,12 @@ fn words<'a>(error: &'a (dyn Error + 'static)) -> (String, Option<&'a (dyn Error
 mod tests {
     use super::*;
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read it")]
+    struct Failed {
+        source: Box<kube::Error>,
+    }
+
     #[test]
     fn an_answer_of_the_api_is_short_wherever_it_stands() {
         let status = || {
@@ -77,6 +85,10 @@ mod tests {
         let watched = watcher::Error::WatchStartFailed(status());
         assert_eq!(full(&watched), format!("cannot be watched: {short}"));
         assert_eq!(chain(&watched), short);
+        let boxed = Failed {
+            source: Box::new(status()),
+        };
+        assert_eq!(full(&boxed), format!("cannot read it: {short}"));
         let ours = crate::objects::StoreError::Unavailable {
             what: "read pool p".to_owned(),
             source: Box::new(status()),

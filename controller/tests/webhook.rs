@@ -183,6 +183,25 @@ async fn silent_connections_keep_nobody_waiting() {
     server.stop.cancel();
 }
 
+/// A call on a connection that was accepted just before the server ended is answered: its peer would
+/// not repeat it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_on_a_fresh_connection_is_answered_to_the_end() {
+    let server = Lone::start().await;
+    server.stop.cancel();
+    let mut fresh = server.connect().await;
+    let refused = async {
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, server.port))
+            .await
+            .is_ok()
+        {
+            tokio::time::sleep(BETWEEN).await;
+        }
+    };
+    timeout(SOON, refused).await.unwrap();
+    assert_eq!(answer(&mut fresh).await, "HTTP/1.1 200 OK");
+}
+
 /// Or a head, and never the body.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_do_not_come_keep_nobody_waiting() {

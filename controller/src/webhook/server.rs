@@ -49,6 +49,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(3);
 /// For what is under way when the server stops.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For the first call on a connection that a server which stops has just accepted: its peer sends that
+/// call at once, and does not repeat it on another connection.
+const FIRST_CALL: Duration = Duration::from_secs(3);
 
 /// Serves until a moment after `stop`; what is under way is answered. From `stop` on each answer is the
 /// last of its connection: a kept one that is closed as the next call arrives would fail that call.
@@ -81,16 +84,17 @@ pub async fn serve(
                     permit = room(&free, &mut oldest_first) => permit,
                     () = over.as_mut() => break,
                 };
-                let busy = Arc::<AtomicBool>::default();
-                let router = noting(router.clone(), Arc::clone(&busy), Arc::clone(&long));
-                let served = connection(acceptor.clone(), stream, router, closed.clone());
+                let calls = Arc::<Calls>::default();
+                let router = noting(router.clone(), Arc::clone(&calls), Arc::clone(&long));
+                let ends = (closed.clone(), Arc::clone(&calls));
+                let served = connection(acceptor.clone(), stream, router, ends);
                 let handle = connections.spawn(async move {
                     if let Err(error) = served.await {
                         tracing::debug!("a connection to the webhooks ended: {error}");
                     }
                     drop(permit);
                 });
-                oldest_first.push_back(Open { handle, busy });
+                oldest_first.push_back(Open { handle, calls });
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection to the webhooks");
@@ -98,6 +102,8 @@ pub async fn serve(
             }
         }
     }
+    // Whoever connects now is refused at once, and tries another replica.
+    drop(listener);
     closed.cancel();
     let answered = async { while connections.join_next().await.is_some() {} };
     // Who does not read the answer is cut off with the set.
@@ -119,8 +125,16 @@ async fn last_answer(
 /// A connection that may have to give way.
 struct Open {
     handle: AbortHandle,
-    /// A request is being answered.
-    busy: Arc<AtomicBool>,
+    calls: Arc<Calls>,
+}
+
+/// What became of the calls on a connection.
+#[derive(Default)]
+struct Calls {
+    /// There was one.
+    any: AtomicBool,
+    /// One is being answered.
+    busy: AtomicBool,
 }
 
 /// Room for one more. The permits of a connection that is aborted come back with its task.
@@ -131,7 +145,7 @@ async fn room(
     oldest_first.retain(|open| !open.handle.is_finished());
     if free.available_permits() == 0 {
         let mut open = oldest_first.iter();
-        if let Some(idle) = open.find(|open| !open.busy.load(Ordering::Relaxed)) {
+        if let Some(idle) = open.find(|open| !open.calls.busy.load(Ordering::Relaxed)) {
             idle.handle.abort();
         }
     }
@@ -141,17 +155,18 @@ async fn room(
 
 /// The same routes, which are asked once all of a request is there; `busy` while one of them is being
 /// answered, not while a body is waited for. HTTP/1.1: one at a time.
-fn noting(router: Router, busy: Arc<AtomicBool>, long: Arc<Semaphore>) -> Router {
+fn noting(router: Router, calls: Arc<Calls>, long: Arc<Semaphore>) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let (busy, long) = (Arc::clone(&busy), Arc::clone(&long));
+        let (calls, long) = (Arc::clone(&calls), Arc::clone(&long));
         async move {
+            calls.any.store(true, Ordering::Relaxed);
             let (request, permit) = match whole(request, &long).await {
                 Ok(whole) => whole,
                 Err(status) => return last(status.into_response()),
             };
-            busy.store(true, Ordering::Relaxed);
+            calls.busy.store(true, Ordering::Relaxed);
             let response = next.run(request).await;
-            busy.store(false, Ordering::Relaxed);
+            calls.busy.store(false, Ordering::Relaxed);
             drop(permit);
             response
         }
@@ -199,7 +214,7 @@ async fn connection(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     router: Router,
-    closed: CancellationToken,
+    (closed, calls): (CancellationToken, Arc<Calls>),
 ) -> Result<(), ConnectionError> {
     // A request is a head and a body in two packets; neither waits for the other's ACK.
     stream.set_nodelay(true)?;
@@ -211,7 +226,13 @@ async fn connection(
     let mut connection = pin!(connection);
     tokio::select! {
         result = connection.as_mut() => return Ok(result?),
-        () = closed.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = closed.cancelled() => {}
     }
+    if !calls.any.load(Ordering::Relaxed)
+        && let Ok(ended) = timeout(FIRST_CALL, connection.as_mut()).await
+    {
+        return Ok(ended?);
+    }
+    connection.as_mut().graceful_shutdown();
     Ok(connection.await?)
 }

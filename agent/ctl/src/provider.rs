@@ -86,6 +86,9 @@ pub(crate) struct VerifyArgs {
     /// Do not verify its certificate
     #[arg(long)]
     insecure_skip_verify: bool,
+    /// Speak contract version 1, that of a provider named by iaasNetworkProvider.serverUrl
+    #[arg(long)]
+    v1: bool,
     /// Pools of the cluster to test with
     #[arg(
         long = "pool",
@@ -151,7 +154,7 @@ pub(crate) async fn run(kubeconfig: Option<&Path>, verb: &ProviderVerb) -> ExitC
 }
 
 async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let checks = selected(&args.only)?;
+    let checks = selected(args)?;
     let Some(url) = args.url.as_deref().filter(|_| !args.list) else {
         output::print(&report::list(&checks))?;
         return Ok(ExitCode::SUCCESS);
@@ -164,6 +167,7 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
     let mut kit = Kit {
         verified: Verified::Not("nothing was sent"),
         endpoint,
+        is_v1: args.v1,
         target,
         timeout: Duration::from_secs(args.timeout),
         pools,
@@ -198,14 +202,18 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
     })
 }
 
-fn selected(only: &[String]) -> Result<Vec<&'static Check>, UsageError> {
+fn selected(args: &VerifyArgs) -> Result<Vec<&'static Check>, UsageError> {
+    let only = &args.only;
     for name in only {
         if !catalogue::all().any(|check| catalogue::means(name, check)) {
             return Err(UsageError::Check(name.clone()));
         }
     }
-    let wanted =
-        |check: &&Check| only.is_empty() || only.iter().any(|name| catalogue::means(name, check));
+    let wanted = |check: &&Check| {
+        let is_named = only.iter().any(|name| catalogue::means(name, check));
+        let is_spoken = !args.v1 || catalogue::is_of_version_1(check);
+        is_spoken && (only.is_empty() || is_named)
+    };
     Ok(catalogue::all().filter(wanted).collect())
 }
 
@@ -253,8 +261,8 @@ async fn target(
 async fn greet(kit: &Kit, args: &VerifyArgs) -> Result<Verified, Box<dyn Error>> {
     let mut call = Call::post("/", &Value::Null, String::new());
     call.method = http::Method::GET;
-    call.body.clear();
-    let answered = tokio::time::timeout(FIRST, raw::send(&kit.endpoint, call.request()?)).await;
+    let answered =
+        tokio::time::timeout(FIRST, raw::send(&kit.endpoint, call.request(Vec::new())?)).await;
     let failed = match answered {
         Err(_) => return Err(format!("{} does not answer within {FIRST:?}", kit.endpoint).into()),
         Ok(Ok(_)) => None,

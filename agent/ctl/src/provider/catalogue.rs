@@ -36,6 +36,26 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     groups.into_iter().flatten()
 }
 
+/// What contract version 1 has no words for: pools, IPv6, and budgets, which its client looks at.
+const SINCE_VERSION_2: &[&str] = &[
+    "pair",
+    "publish",
+    "budget",
+    "allocate.late",
+    "refuse.pool",
+    "refuse.range",
+    "release.unknown-pool",
+    "release.prewarm",
+    "release.pair",
+    "answer.ipv6",
+    "answer.pool",
+];
+
+/// Whether a check is one of contract version 1 too.
+pub(crate) fn is_of_version_1(check: &Check) -> bool {
+    !SINCE_VERSION_2.iter().any(|name| means(name, check))
+}
+
 /// Whether a name of `--only` means a check: its id, or its group.
 pub(crate) fn means(name: &str, check: &Check) -> bool {
     let group = check.id.split('.').next();

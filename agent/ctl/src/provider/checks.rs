@@ -22,7 +22,7 @@ use spiderpool_api::value::Mac;
 use super::ctx::Ctx;
 use super::kit::{Run, Stop};
 use super::target::{Global, Node, Pair};
-use super::wire::Call;
+use super::wire::{Call, Released};
 
 /// Path of the diagnostic call, without the address.
 const DIAGNOSTICS: &str = "/v1/apis/network.iaas.io/status/ips-cache/";
@@ -42,6 +42,16 @@ struct Single<'a> {
 impl Single<'_> {
     fn item(&self) -> Value {
         self.global.item(self.ip, self.node)
+    }
+
+    fn released(&self) -> Released {
+        Released {
+            pool: self.global.pool.clone(),
+            subnet: self.global.subnet,
+            address: self.ip.to_string(),
+            node: self.node.name.clone(),
+            parent: Some(self.node.parent),
+        }
     }
 }
 

@@ -9,15 +9,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::Value;
 use spiderpool_api::causes::with_causes;
-use spiderpool_api::provider::{AllocateRequest, SubEniRequest};
+use spiderpool_api::provider::{AllocateRequest, AllocateResponse, SubEniRequest};
 use spiderpool_iaas::client::raw;
 use spiderpool_iaas::error::TransportError;
+use spiderpool_iaas::wire_v1::AllocateResponseV1;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::judge::{self, Binding, Rule};
 use super::kit::{Broken, Exchange, Kit, Stop};
 use super::target::{Node, Target};
-use super::wire::{Call, Released, Reply, excerpt};
+use super::wire::{Call, Released, Reply, excerpt, in_version_1};
 
 /// Time an answer may come after the budget it was given: the way back.
 const GRACE: Duration = Duration::from_secs(1);
@@ -77,6 +78,13 @@ impl Ctx {
         self.log.borrow_mut().push(exchange.clone());
     }
 
+    /// The last exchange was only to see what became of another one.
+    pub(crate) fn set_aside(&self) {
+        if let Some(last) = self.log.borrow_mut().last_mut() {
+            last.is_aside = true;
+        }
+    }
+
     /// Forgets what was told so far, before it is told again.
     pub(crate) fn tell_anew(&self) {
         self.log.borrow_mut().clear();
@@ -90,6 +98,7 @@ impl Ctx {
             milliseconds: 0,
             body: String::new(),
             answer: String::new(),
+            is_aside: false,
         });
     }
 
@@ -113,7 +122,12 @@ impl Ctx {
 
     /// The same, for calls a provider may refuse by closing the connection.
     pub(crate) async fn try_send(&self, call: &Call) -> Result<Reply, String> {
-        let request = call.request().map_err(|error| error.to_string())?;
+        let body = match self.kit.is_v1 {
+            true => in_version_1(&call.body),
+            false => call.body.clone(),
+        };
+        let logged = excerpt(&body, LOGGED);
+        let request = call.request(body).map_err(|error| error.to_string())?;
         let limit = self.kit.timeout + GRACE;
         let began = Instant::now();
         let answered = timeout(limit, raw::send(&self.kit.endpoint, request)).await;
@@ -136,8 +150,9 @@ impl Ctx {
             sent: call.note.clone(),
             got,
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            body: excerpt(&call.body, LOGGED),
+            body: logged,
             answer,
+            is_aside: false,
         });
         answered
     }
@@ -158,13 +173,17 @@ impl Ctx {
         self.send(call).await
     }
 
+    /// An allocate of the run's Pod.
+    pub(crate) fn allocate_call(&self, node: &Node, items: &[Value]) -> Call {
+        Call::allocate(&self.kit.identity, &node.name, items)
+    }
+
     /// Allocates, and judges the answer for the checks of answers.
     ///
     /// # Errors
     /// [`Stop::Fail`] for anything but 2xx.
     pub(crate) async fn allocate(&self, node: &Node, items: &[Value]) -> Result<Bindings, Stop> {
-        let call = Call::allocate(&self.kit.identity, &node.name, items);
-        self.allocate_by(call).await
+        self.allocate_by(self.allocate_call(node, items)).await
     }
 
     /// The same with a call of its own making.
@@ -234,8 +253,7 @@ impl Ctx {
         let judged = {
             let known = seen.known.borrow();
             let of = |item: &SubEniRequest| known.get(&address(item)?).copied();
-            let body: &[u8] = if reply.is_whole { &reply.body } else { b"" };
-            judge::judge(&request, body, of)
+            judge::judge(&request, self.decode(reply), of)
         };
         seen.judged.set(seen.judged.get() + 1);
         let of_it = |exchange: &&Exchange| exchange.sent == call.note;
@@ -256,6 +274,15 @@ impl Ctx {
             }
         }
         Ok(Bindings(judged.bindings))
+    }
+
+    /// The answer in the words of version 2. One that is cut is none.
+    fn decode(&self, reply: &Reply) -> Result<AllocateResponse, serde_json::Error> {
+        let body: &[u8] = if reply.is_whole { &reply.body } else { b"" };
+        match self.kit.is_v1 {
+            true => serde_json::from_slice::<AllocateResponseV1>(body).map(Into::into),
+            false => serde_json::from_slice(body),
+        }
     }
 
     /// Sends a call that has to be refused with a 4xx, and not for its rate.

@@ -61,12 +61,12 @@ pub(crate) struct Judged {
 /// be answered again.
 pub(crate) fn judge(
     request: &AllocateRequest,
-    body: &[u8],
+    answer: Result<AllocateResponse, serde_json::Error>,
     known: impl Fn(&SubEniRequest) -> Option<Binding>,
 ) -> Judged {
     let mut judged = Judged::default();
     let wanted = &request.sub_eni_requests;
-    let mut response: AllocateResponse = match serde_json::from_slice(body) {
+    let mut response = match answer {
         Ok(response) => response,
         Err(error) => {
             judged.faults.push((Rule::Json, error.to_string()));
@@ -243,7 +243,7 @@ mod tests {
 
     fn rules(items: &[Value]) -> (Vec<Rule>, Vec<Result<u16, Rule>>) {
         let body = json!({ "subEniResponses": items }).to_string();
-        let judged = judge(&request(), body.as_bytes(), |_| None);
+        let judged = judge(&request(), serde_json::from_str(&body), |_| None);
         let rules = judged.faults.into_iter().map(|(rule, _)| rule).collect();
         let vlans = judged.bindings.into_iter();
         (
@@ -292,9 +292,9 @@ mod tests {
             mac: "fa:16:3e:00:00:10".parse().unwrap(),
             vlan: VlanId::try_from(9).unwrap(),
         };
-        let judged = judge(&request(), body.as_bytes(), |_| Some(known));
+        let judged = judge(&request(), serde_json::from_str(&body), |_| Some(known));
         assert_eq!((judged.faults, judged.bindings[0]), (vec![], Ok(known)));
-        let judged = judge(&request(), b"{", |_| Some(known));
+        let judged = judge(&request(), serde_json::from_str("{"), |_| Some(known));
         assert_eq!(judged.bindings, [Err(Rule::Json), Err(Rule::Json)]);
     }
 }

@@ -38,6 +38,9 @@ pub(crate) struct Exchange {
     pub(crate) milliseconds: u64,
     pub(crate) body: String,
     pub(crate) answer: String,
+    /// Only to see what became of another one.
+    #[serde(skip)]
+    pub(crate) is_aside: bool,
 }
 
 /// A rule of answers that was broken.
@@ -51,6 +54,8 @@ pub(crate) struct Broken {
 /// The run.
 pub(crate) struct Kit {
     pub(crate) endpoint: Endpoint,
+    /// Whether it is contract version 1 that is spoken.
+    pub(crate) is_v1: bool,
     pub(crate) target: Target,
     /// Budget of a call.
     pub(crate) timeout: Duration,

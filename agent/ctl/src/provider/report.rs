@@ -152,13 +152,15 @@ impl Report {
             if lines.peek().is_some() {
                 text.push_str(&format!("\n{}:\n", heading(verdict)));
             }
+            if verdict == Verdict::Skipped {
+                text.push_str(&skips(lines));
+                continue;
+            }
             for line in lines {
                 let why = line.why.as_deref().unwrap_or_default();
                 text.push_str(&format!("  {}: {why}\n", line.check));
-                if verdict != Verdict::Skipped {
-                    text.push_str(&format!("    wanted: {}\n", line.holds));
-                    text.push_str(&format!("    clause: {}\n", line.clause.in_full()));
-                }
+                text.push_str(&format!("    wanted: {}\n", line.holds));
+                text.push_str(&format!("    clause: {}\n", line.clause.in_full()));
             }
         }
         if !self.left.is_empty() {
@@ -186,6 +188,21 @@ impl Report {
     }
 }
 
+/// A line a reason.
+fn skips<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in lines {
+        let why = line.why.as_deref().unwrap_or_default();
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, checks)) => checks.push(line.check),
+            None => reasons.push((why, vec![line.check])),
+        }
+    }
+    let lines = reasons.into_iter();
+    let lines = lines.map(|(why, checks)| format!("  {}: {why}\n", checks.join(", ")));
+    lines.collect()
+}
+
 const fn heading(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Fail => "failed",
@@ -194,9 +211,14 @@ const fn heading(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The exchange that decided: the last.
+/// The exchange that tells most: of a failure the last, else the last that was not aside.
 fn row(line: &Line) -> Vec<Cell> {
+    let mut all = line.exchanges.iter().rev();
     let last = line.exchanges.last();
+    let last = match line.verdict {
+        Verdict::Fail => last,
+        _ => all.find(|exchange| !exchange.is_aside).or(last),
+    };
     let text = |of: fn(&Exchange) -> String| last.map_or_else(|| "-".to_owned(), of);
     vec![
         Cell::new(line.verdict.word()).fg(line.verdict.colour()),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use spiderpool_api::provider::{ALLOCATE_PATH, RELEASE_PATH, TIMEOUT_HEADER};
 use spiderpool_api::value::Mac;
 use spiderpool_iaas::client::raw::RawReply;
+use spiderpool_iaas::wire_v1::REQUEST_FIELD;
 
 /// Longest excerpt of a body in a report, characters.
 const EXCERPT: usize = 72;
@@ -111,11 +112,11 @@ impl Call {
         }
     }
 
-    /// The request for it.
+    /// The request for it, with its body as it is sent.
     ///
     /// # Errors
     /// A path or header that HTTP cannot carry.
-    pub(crate) fn request(&self) -> Result<Request<Bytes>, http::Error> {
+    pub(crate) fn request(&self, body: Vec<u8>) -> Result<Request<Bytes>, http::Error> {
         let mut request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -124,8 +125,32 @@ impl Call {
             let name = HeaderName::try_from(TIMEOUT_HEADER)?;
             request = request.header(name, HeaderValue::try_from(budget)?);
         }
-        request.body(Bytes::from(self.body.clone()))
+        request.body(Bytes::from(body))
     }
+}
+
+/// A body of contract version 2 in the words of version 1: no pools, one address an item. What is no
+/// such body, or has the items of version 1 already, stays as it is.
+pub(crate) fn in_version_1(body: &[u8]) -> Vec<u8> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice::<Value>(body) else {
+        return body.to_vec();
+    };
+    fields.remove("poolName");
+    if !fields.contains_key(REQUEST_FIELD)
+        && let Some(mut items) = fields.remove("subEniRequests")
+    {
+        let items_of = items.as_array_mut().into_iter().flatten();
+        for item in items_of.filter_map(Value::as_object_mut) {
+            for key in ["ipv6Address", "ipv4PoolName", "ipv6PoolName"] {
+                item.remove(key);
+            }
+            if let Some(ip) = item.remove("ipv4Address") {
+                item.insert("ipAddress".to_owned(), ip);
+            }
+        }
+        fields.insert(REQUEST_FIELD.to_owned(), items);
+    }
+    Value::Object(fields).to_string().into_bytes()
 }
 
 /// The same object with one field changed.
@@ -245,6 +270,33 @@ mod tests {
             is_whole: true,
             took: Duration::ZERO,
             retry_after: None,
+        }
+    }
+
+    #[test]
+    fn version_1_has_no_pools_and_one_address_an_item() {
+        let told = |body: &str| String::from_utf8(in_version_1(body.as_bytes())).unwrap();
+        for (second, first) in [
+            (
+                r#"{"nodeName":"n","subEniRequests":[{"ipv4Address":"10.0.0.1","ipv4PoolName":"p","subnet":7}]}"#,
+                r#"{"iaasIPsAllocationRequest":[{"ipAddress":"10.0.0.1","subnet":7}],"nodeName":"n"}"#,
+            ),
+            (
+                r#"{"subEniRequests":7}"#,
+                r#"{"iaasIPsAllocationRequest":7}"#,
+            ),
+            (
+                r#"{"ipAddress":"10.0.0.1","poolName":"p"}"#,
+                r#"{"ipAddress":"10.0.0.1"}"#,
+            ),
+            (
+                r#"{"iaasIPsAllocationRequest":[],"subEniRequests":[]}"#,
+                r#"{"iaasIPsAllocationRequest":[],"subEniRequests":[]}"#,
+            ),
+            ("[]", "[]"),
+            ("{", "{"),
+        ] {
+            assert_eq!(told(second), first);
         }
     }
 

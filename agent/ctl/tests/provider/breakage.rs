@@ -255,6 +255,22 @@ fn v4_minded(router: Router, service: Arc<Service>) -> Router {
     router.layer(from_fn_with_state(service, layer))
 }
 
+/// Takes a released IPv6 address from its sub-ENI, and leaves the rest.
+fn half_a_pair(router: Router, _: Arc<Service>) -> Router {
+    router.layer(from_fn(async |request: Request, next: Next| {
+        if request.uri().path().contains("/ips-cache/fd72") {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        let (request, body) = taken(request).await;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let ip = body.get("ipAddress").and_then(Value::as_str);
+        if ip.is_some_and(|ip| ip.starts_with("fd72")) {
+            return StatusCode::ACCEPTED.into_response();
+        }
+        next.run(request).await
+    }))
+}
+
 /// Refuses in plain words.
 fn plain_spoken(router: Router, _: Arc<Service>) -> Router {
     router.layer(from_fn(async |request: Request, next: Next| {
@@ -359,6 +375,13 @@ async fn budgets_are_looked_at_first_or_it_is_told() {
     let report = easy.verify(&["--only", "header"]).await;
     report.fails_exactly(&[], "no header is wanted");
     assert_eq!(report.having("advice"), ["header.missing"].into());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_pair_that_is_left_is_seen() {
+    let rig = rig(settings(), half_a_pair).await;
+    let checks = "allocate.create,release.pair";
+    only(&rig, checks, &["release.pair"], "IPv4 stays").await;
 }
 
 /// One failure is told once, not by everything that needs an allocation.

@@ -53,3 +53,33 @@ async fn a_wrong_answer_fails_its_rule_and_no_other() {
         rig.is_clean().await;
     }
 }
+
+/// The same provider, asked in the words of version 1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_1_is_tested_by_what_it_has_in_common() {
+    let mut both = settings();
+    both.accept_v1 = true;
+    for (kind, failed) in [
+        ("", None),
+        ("bad-json", Some("answer.json")),
+        ("missing-ip", Some("answer.missing")),
+        ("vlan-range", Some("answer.vlan")),
+        ("vlan-zero", Some("answer.binding")),
+    ] {
+        let rig = rig(both.clone(), whole).await;
+        if !kind.is_empty() {
+            rig.faults(json!([{ "op": "allocate", "kind": kind }]));
+        }
+        let report = rig.verify(&["--v1"]).await;
+        report.fails_exactly(failed.as_slice(), kind);
+        let sent = &report.json["checks"][1]["exchanges"][0]["body"];
+        assert!(
+            sent.as_str().unwrap().contains("iaasIPsAllocationRequest"),
+            "{sent}"
+        );
+        rig.is_clean().await;
+    }
+    let second = rig(settings(), whole).await;
+    let report = second.verify(&["--v1", "--only", "allocate,answer"]).await;
+    report.fails_exactly(&["allocate.create"], "version 1 is not served");
+}

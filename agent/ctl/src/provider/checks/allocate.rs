@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use spiderpool_iaas::client::raw;
 use tokio::time::timeout;
 
+use super::refuse::NOWHERE;
 use super::{Single, boxed, ensure};
 use crate::provider::catalogue::Check;
 use crate::provider::ctx::Ctx;
 use crate::provider::kit::Stop;
 use crate::provider::target::Node;
-use crate::provider::wire::{Call, with};
+use crate::provider::wire::{Call, in_version_1, with};
 
 /// How long a caller that hangs up has waited.
 const IMPATIENCE: Duration = Duration::from_millis(30);
@@ -82,7 +83,9 @@ async fn create(ctx: &Ctx) -> Result<(), Stop> {
     let created = ctx.allocate(one.node, &[one.item()]).await;
     ctx.kit.seen.serves_nothing.set(created.is_err());
     created?;
-    ctx.try_diagnostics(one.ip.into()).await
+    ctx.try_diagnostics(one.ip.into()).await?;
+    ctx.set_aside();
+    Ok(())
 }
 
 async fn repeat(ctx: &Ctx) -> Result<(), Stop> {
@@ -144,22 +147,15 @@ async fn two_items(ctx: &Ctx) -> Result<(), Stop> {
 /// The bad item comes last: what is done before it is found would be left.
 async fn all_or_nothing(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(3)?;
-    let outside = one
-        .global
-        .outside
-        .ok_or_else(|| Stop::Skip(format!("pools fill the whole subnet {}", one.global.subnet)))?;
-    let bad = with(&one.item(), "ipv4Address", json!(outside));
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[one.item(), bad]);
+    let bad = impossible(ctx, &one)?;
+    let call = ctx.allocate_call(one.node, &[one.item(), bad]);
     let note = call.note.clone();
     let reply = ctx.ask(call.clone()).await?;
     if reply.status.is_success() {
         ctx.touch(&call);
     }
     ensure(!reply.status.is_success(), || {
-        format!(
-            "{note}: {}, wanted a refusal: {outside} is in no pool",
-            reply.summary()
-        )
+        format!("{note}: {}, wanted a refusal", reply.summary())
     })?;
     let bound = match ctx.shown(one.ip.into()).await {
         Ok(shown) => shown
@@ -174,6 +170,16 @@ async fn all_or_nothing(ctx: &Ctx) -> Result<(), Stop> {
             one.ip
         )
     })
+}
+
+/// An item that cannot be: an address of no pool; without pools, of no subnet.
+fn impossible(ctx: &Ctx, one: &Single<'_>) -> Result<Value, Stop> {
+    if ctx.kit.is_v1 {
+        return Ok(with(&ctx.single(2)?.item(), "subnet", NOWHERE.into()));
+    }
+    let full = || Stop::Skip(format!("pools fill the whole subnet {}", one.global.subnet));
+    let outside = one.global.outside.ok_or_else(full)?;
+    Ok(with(&one.item(), "ipv4Address", json!(outside)))
 }
 
 async fn distinct(ctx: &Ctx) -> Result<(), Stop> {
@@ -199,12 +205,16 @@ async fn distinct(ctx: &Ctx) -> Result<(), Stop> {
 
 async fn hang_up(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(4)?;
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[one.item()]);
+    let call = ctx.allocate_call(one.node, &[one.item()]);
     let whole = ctx.kit.timeout.as_millis().to_string();
     let call = call.with_budget(&whole);
     ctx.touch(&call);
+    let body = match ctx.kit.is_v1 {
+        true => in_version_1(&call.body),
+        false => call.body.clone(),
+    };
     let request = call
-        .request()
+        .request(body)
         .map_err(|error| Stop::Skip(error.to_string()))?;
     let answered = timeout(IMPATIENCE, raw::send(&ctx.kit.endpoint, request)).await;
     let how = if answered.is_ok() {
@@ -243,7 +253,7 @@ async fn late(ctx: &Ctx) -> Result<(), Stop> {
     let good = Call::allocate(&heir, &one.node.name, &[one.item()]);
     ctx.allocate_by(good).await?.at(0)?;
     let item = one.global.item(one.ip, other);
-    let call = Call::allocate(&ctx.kit.identity, &other.name, &[item]);
+    let call = ctx.allocate_call(other, &[item]);
     ctx.touch(&call);
     let reply = ctx.ask(call).await?;
     let uid = &ctx.kit.identity.uid;

@@ -70,11 +70,7 @@ pub(crate) const CHECKS: &[Check] = &[
 /// An allocate of what the node has already: it would be no work.
 fn call(ctx: &Ctx) -> Result<Call, Stop> {
     let one = ctx.single(0)?;
-    Ok(Call::allocate(
-        &ctx.kit.identity,
-        &one.node.name,
-        &[one.item()],
-    ))
+    Ok(ctx.allocate_call(one.node, &[one.item()]))
 }
 
 async fn missing(ctx: &Ctx) -> Result<(), Stop> {

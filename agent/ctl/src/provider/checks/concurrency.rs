@@ -7,7 +7,7 @@ use crate::provider::catalogue::Check;
 use crate::provider::ctx::Ctx;
 use crate::provider::judge::Binding;
 use crate::provider::kit::Stop;
-use crate::provider::wire::{Call, Released, Reply};
+use crate::provider::wire::{Call, Reply};
 
 /// Calls at a time.
 const AT_ONCE: usize = 6;
@@ -51,7 +51,7 @@ async fn serve(ctx: &Ctx, calls: Vec<Call>) -> Result<Vec<Binding>, Stop> {
 
 async fn same(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(3)?;
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[one.item()]);
+    let call = ctx.allocate_call(one.node, &[one.item()]);
     let bindings = serve(ctx, vec![call; AT_ONCE]).await?;
     let macs: BTreeSet<_> = bindings
         .iter()
@@ -71,11 +71,7 @@ async fn nodes(ctx: &Ctx) -> Result<(), Stop> {
     };
     let calls = (0..AT_ONCE).map(|number| {
         let node = if number % 2 == 0 { one.node } else { other };
-        Call::allocate(
-            &ctx.kit.identity,
-            &node.name,
-            &[one.global.item(one.ip, node)],
-        )
+        ctx.allocate_call(node, &[one.global.item(one.ip, node)])
     });
     let bindings = serve(ctx, calls.collect()).await?;
     let macs: BTreeSet<_> = bindings.iter().map(|one| one.mac).collect();
@@ -102,21 +98,11 @@ async fn distinct(ctx: &Ctx) -> Result<(), Stop> {
         if calls.len() == 4 {
             break;
         }
-        let released = Released {
-            pool: one.global.pool.clone(),
-            subnet: one.global.subnet,
-            address: one.ip.to_string(),
-            node: one.node.name.clone(),
-            parent: Some(one.node.parent),
-        };
         // declined by a provider that keeps what is in a global pool: then it attaches nothing
-        ctx.ask(Call::release(&ctx.kit.identity, &released)).await?;
+        ctx.ask(Call::release(&ctx.kit.identity, &one.released()))
+            .await?;
         ctx.forget(one.ip.into());
-        calls.push(Call::allocate(
-            &ctx.kit.identity,
-            &one.node.name,
-            &[one.item()],
-        ));
+        calls.push(ctx.allocate_call(one.node, &[one.item()]));
     }
     let bindings = serve(ctx, calls).await?;
     let macs: BTreeSet<_> = bindings.iter().map(|one| one.mac).collect();

@@ -6,7 +6,7 @@ use super::{boxed, ensure};
 use crate::provider::catalogue::Check;
 use crate::provider::ctx::Ctx;
 use crate::provider::kit::Stop;
-use crate::provider::wire::{Call, with};
+use crate::provider::wire::with;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -75,7 +75,7 @@ async fn mismatch(ctx: &Ctx) -> Result<(), Stop> {
     })?;
     let wrong = with(&item, "ipv6Address", json!(other.1));
     ctx.allocate(node, &[item]).await?;
-    let call = Call::allocate(&ctx.kit.identity, &node.name, &[wrong]);
+    let call = ctx.allocate_call(node, &[wrong]);
     let note = call.note.clone();
     let reply = ctx.refused(call).await?;
     ensure(reply.status.as_u16() == 400, || {

@@ -9,7 +9,7 @@ use crate::provider::kit::Stop;
 use crate::provider::wire::{Call, with};
 
 /// Documentation addresses: no cloud subnet is there (RFC 5737).
-const NOWHERE: &str = "198.51.100.0/24";
+pub(super) const NOWHERE: &str = "198.51.100.0/24";
 /// A MAC of no node.
 const NOBODY: &str = "02:00:5e:00:53:01";
 
@@ -75,7 +75,7 @@ pub(crate) const CHECKS: &[Check] = &[
 async fn changed(ctx: &Ctx, key: &str, value: Value) -> Result<(), Stop> {
     let one = ctx.single(0)?;
     let item = with(&one.item(), key, value.clone());
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[item]);
+    let call = ctx.allocate_call(one.node, &[item]);
     let note = format!("{}, {key} {value}", call.note);
     ctx.refused(Call { note, ..call }).await.map(drop)
 }
@@ -95,7 +95,7 @@ async fn no_address(ctx: &Ctx) -> Result<(), Stop> {
     if let Some(fields) = item.as_object_mut() {
         fields.remove("ipv4Address");
     }
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[item]);
+    let call = ctx.allocate_call(one.node, &[item]);
     let note = call.note.clone();
     let reply = ctx.refused(call).await?;
     ensure(reply.status.as_u16() == 400, || {
@@ -112,7 +112,7 @@ async fn node(ctx: &Ctx) -> Result<(), Stop> {
 
 async fn no_items(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(0)?;
-    let call = Call::allocate(&ctx.kit.identity, &one.node.name, &[]);
+    let call = ctx.allocate_call(one.node, &[]);
     let note = "allocate without items".to_owned();
     ctx.refused(Call { note, ..call }).await.map(drop)
 }

@@ -85,12 +85,10 @@ fn of_nothing(ctx: &Ctx) -> Result<Released, Stop> {
         .global
         .outside
         .ok_or_else(|| Stop::Skip(format!("pools fill the whole subnet {}", one.global.subnet)))?;
+    let address = outside.to_string();
     Ok(Released {
-        pool: one.global.pool.clone(),
-        subnet: one.global.subnet,
-        address: outside.to_string(),
-        node: one.node.name.clone(),
-        parent: Some(one.node.parent),
+        address,
+        ..one.released()
     })
 }
 
@@ -218,8 +216,16 @@ const fn is_usable(entry: &Entry) -> bool {
     matches!(entry.state, EntryState::Attached { .. })
 }
 
+/// Version 1 releases addresses of any pool.
 async fn repeat(ctx: &Ctx) -> Result<(), Stop> {
-    let (_, _, what) = warm(ctx)?;
+    let what = match ctx.kit.is_v1 {
+        false => warm(ctx)?.2,
+        true => {
+            let one = ctx.single(1)?;
+            ctx.allocate(one.node, &[one.item()]).await?;
+            one.released()
+        }
+    };
     ctx.release(&what).await?;
     ctx.release(&what).await.map(drop)
 }
@@ -250,7 +256,8 @@ async fn pair(ctx: &Ctx) -> Result<(), Stop> {
             ctx.shown(IpAddr::V4(v4)).await?,
             ctx.shown(IpAddr::V6(v6)).await?,
         );
-        if shown.0 == shown.1 {
+        // torn down, which takes its time, or kept as idle cache
+        if shown == (None, None) || shown.0 == shown.1 && Instant::now() > deadline {
             return Ok(());
         }
         ensure(Instant::now() < deadline, || {
@@ -266,13 +273,7 @@ async fn pair(ctx: &Ctx) -> Result<(), Stop> {
 async fn again(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(1)?;
     ctx.allocate(one.node, &[one.item()]).await?;
-    let what = Released {
-        pool: one.global.pool.clone(),
-        subnet: one.global.subnet,
-        address: one.ip.to_string(),
-        node: one.node.name.clone(),
-        parent: Some(one.node.parent),
-    };
+    let what = one.released();
     if let Err(Stop::Fail(why)) = ctx.release(&what).await {
         return Err(Stop::Skip(format!(
             "releases of a live global pool are declined: {why}"

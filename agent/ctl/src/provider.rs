@@ -156,7 +156,7 @@ pub(crate) async fn run(kubeconfig: Option<&Path>, verb: &ProviderVerb) -> ExitC
 async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode, Box<dyn Error>> {
     let checks = selected(args)?;
     let Some(url) = args.url.as_deref().filter(|_| !args.list) else {
-        output::print(&report::list(&checks))?;
+        list(&checks, args.output)?;
         return Ok(ExitCode::SUCCESS);
     };
     let endpoint = endpoint(url, args)?;
@@ -200,6 +200,15 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::FAILURE,
     })
+}
+
+fn list(checks: &[&'static Check], form: Form) -> Result<(), Box<dyn Error>> {
+    let listed = report::list(checks);
+    output::print(&match form {
+        Form::Json => output::pretty(&listed)?,
+        _ => report::list_text(&listed),
+    })?;
+    Ok(())
 }
 
 fn selected(args: &VerifyArgs) -> Result<Vec<&'static Check>, UsageError> {

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, Color};
 use serde::Serialize;
 
-use super::catalogue::Check;
+use super::catalogue::{self, Check};
 use super::kit::{Exchange, Stop};
 use crate::output;
 
@@ -230,11 +230,42 @@ fn row(line: &Line) -> Vec<Cell> {
     ]
 }
 
+/// A check that could be played. The JSON keys are fixed: scripts rely on them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    check: &'static str,
+    holds: &'static str,
+    clause: Clause,
+    version1: bool,
+}
+
 /// The checks there are, for `--list`.
-pub(crate) fn list(checks: &[&'static Check]) -> String {
-    let rows = checks.iter().map(|check| {
-        let words = [check.id, check.section, check.openapi, check.holds];
+pub(crate) fn list(checks: &[&'static Check]) -> Vec<Listed> {
+    let checks = checks.iter();
+    let listed = checks.map(|check| Listed {
+        check: check.id,
+        holds: check.holds,
+        clause: Clause {
+            openapi: check.openapi,
+            section: check.section,
+        },
+        version1: catalogue::is_of_version_1(check),
+    });
+    listed.collect()
+}
+
+/// The same for people.
+pub(crate) fn list_text(listed: &[Listed]) -> String {
+    let rows = listed.iter().map(|one| {
+        let version = if one.version1 { "1, 2" } else { "2" };
+        let words = [
+            one.check,
+            version,
+            one.clause.section,
+            one.clause.openapi,
+            one.holds,
+        ];
         words.map(str::to_owned).to_vec()
     });
-    output::grid(&["CHECK", "SECTION", "OPENAPI", "HOLDS"], rows)
+    output::grid(&["CHECK", "VERSION", "SECTION", "OPENAPI", "HOLDS"], rows)
 }

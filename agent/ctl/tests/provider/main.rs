@@ -7,6 +7,7 @@
 )]
 
 mod breakage;
+mod clauses;
 mod cluster;
 mod command;
 mod rig;

@@ -67,7 +67,7 @@ What it tests with:
 Exit codes:
   0  no check failed
   1  a check failed
-  2  it could not be run, or was interrupted")]
+  2  it could not be run, was interrupted, or skipped all it was asked for")]
     Verify(Box<VerifyArgs>),
 }
 
@@ -195,10 +195,10 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
         Form::Json => output::pretty(&report)?,
         _ => report.text(),
     })?;
-    Ok(match (report.interrupted, report.summary.fail) {
-        (true, _) => ExitCode::from(NOT_RUN),
-        (false, 0) => ExitCode::SUCCESS,
-        (false, _) => ExitCode::FAILURE,
+    Ok(match (report.was_run(), report.summary.fail) {
+        (false, _) => ExitCode::from(NOT_RUN),
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => ExitCode::FAILURE,
     })
 }
 
@@ -277,13 +277,14 @@ async fn greet(kit: &Kit, args: &VerifyArgs) -> Result<Verified, Box<dyn Error>>
         Ok(Ok(_)) => None,
         Ok(Err(error)) => Some(error),
     };
-    match (failed, &args.ca) {
+    let ca = args.ca.as_ref().filter(|_| kit.endpoint.is_tls());
+    match (failed, ca) {
         (Some(error @ TransportError::Tls { .. }), Some(_)) => {
             Ok(Verified::Refused(with_causes(&error)))
         }
         (Some(error), _) => Err(with_causes(&error).into()),
         (None, Some(ca)) => Ok(Verified::By(format!("verified by {}", ca.display()))),
-        (None, None) if args.insecure_skip_verify => {
+        (None, None) if kit.endpoint.is_tls() => {
             Ok(Verified::Not("asked not to verify; Spiderpool does"))
         }
         (None, None) => Ok(Verified::Not("plain HTTP; Spiderpool speaks TLS")),

@@ -4,16 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::ctx::Ctx;
 use super::kit::{Kit, Stop};
 use crate::one_line;
 
+/// How long a cloud may take for what nobody waits for any more.
+const SETTLE: Duration = Duration::from_secs(3);
+
 /// Gives back; returns a line for each thing that is left.
 pub(crate) async fn give_back(kit: &Rc<Kit>) -> Vec<String> {
     let mut left = Vec::new();
     if kit.seen.gone.get().is_none() {
-        left.extend(release_all(kit).await);
+        let unanswered = kit.seen.unanswered.get();
+        let declined = release_all(kit).await;
+        if unanswered == 0 {
+            left.extend(declined);
+        } else {
+            // a release may overtake the work of a call that was cut off
+            sleep(SETTLE).await;
+            left.extend(release_all(kit).await);
+        }
     } else {
         let touched = kit.seen.touched.borrow();
         let names: BTreeSet<String> = touched.keys().map(|(ip, _)| ip.to_string()).collect();

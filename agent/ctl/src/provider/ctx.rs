@@ -130,7 +130,12 @@ impl Ctx {
         let request = call.request(body).map_err(|error| error.to_string())?;
         let limit = self.kit.timeout + GRACE;
         let began = Instant::now();
+        let unanswered = &self.kit.seen.unanswered;
+        unanswered.set(unanswered.get() + 1);
         let answered = timeout(limit, raw::send(&self.kit.endpoint, request)).await;
+        if matches!(answered, Ok(Ok(_))) {
+            unanswered.set(unanswered.get().saturating_sub(1));
+        }
         let answered = match answered {
             Ok(Ok(raw)) => Ok(Reply::from(raw)),
             Ok(Err(error)) => {
@@ -225,15 +230,20 @@ impl Ctx {
         let mut touched = self.kit.seen.touched.borrow_mut();
         for item in &request.sub_eni_requests {
             let Some(ip) = address(item) else { continue };
-            let pool = item.ipv4_pool_name.clone().or(item.ipv6_pool_name.clone());
-            let released = Released {
-                pool: pool.unwrap_or_default(),
-                subnet: item.subnet,
-                address: ip.to_string(),
-                node: request.node_name.clone(),
-                parent: Some(item.parent_nic_mac),
-            };
-            touched.insert((ip, request.node_name.clone()), released);
+            // a call that is wrong on purpose names another pool or subnet
+            let (pool, subnet) = self.target().home(ip).unwrap_or_default();
+            let subnet = subnet.unwrap_or(item.subnet);
+            let node = request.node_name.clone();
+            let parent = Some(item.parent_nic_mac);
+            let address = ip.to_string();
+            let key = (ip, node.clone());
+            touched.entry(key).or_insert(Released {
+                pool,
+                subnet,
+                address,
+                node,
+                parent,
+            });
         }
     }
 

@@ -90,6 +90,8 @@ pub(crate) struct Seen {
     /// Refusals, and the first without the recommended body.
     pub(crate) refusals: Cell<usize>,
     pub(crate) shapeless: RefCell<Option<Exchange>>,
+    /// Calls whose end nobody has seen: the provider may be at work on them still.
+    pub(crate) unanswered: Cell<usize>,
     /// Why there is nobody to talk to.
     pub(crate) gone: Cell<Option<&'static str>>,
     /// The first allocate of the run failed.

@@ -1,6 +1,6 @@
 //! What a run came to: a line a check for people, an object for scripts. Prints nothing itself.
 
-use comfy_table::{Cell, Color};
+use comfy_table::{Attribute, Cell, Color, Table};
 use serde::Serialize;
 
 use super::catalogue::{self, Check};
@@ -27,12 +27,13 @@ impl Verdict {
         }
     }
 
-    const fn colour(self) -> Color {
+    fn cell(self) -> Cell {
+        let cell = Cell::new(self.word());
         match self {
-            Self::Pass => Color::Green,
-            Self::Fail => Color::Red,
-            Self::Advice => Color::Yellow,
-            Self::Skipped => Color::DarkGrey,
+            Self::Pass => cell.fg(Color::Green),
+            Self::Fail => cell.fg(Color::Red),
+            Self::Advice => cell.fg(Color::Yellow),
+            Self::Skipped => cell.add_attribute(Attribute::Dim),
         }
     }
 }
@@ -137,11 +138,20 @@ impl Report {
         }
     }
 
-    /// For people.
-    pub(crate) fn text(&self) -> String {
+    /// Whether it says anything about the provider.
+    pub(crate) const fn was_run(&self) -> bool {
+        !self.interrupted && self.summary.skipped < self.checks.len()
+    }
+
+    fn table(&self) -> Table {
         let mut table = output::bare_table(&["VERDICT", "CHECK", "SENT", "GOT", "MS", "CLAUSE"]);
         table.add_rows(self.checks.iter().map(row));
-        let mut text = output::drawn(table);
+        table
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = output::drawn(self.table());
         let told = |verdict| {
             self.checks
                 .iter()
@@ -221,7 +231,7 @@ fn row(line: &Line) -> Vec<Cell> {
     };
     let text = |of: fn(&Exchange) -> String| last.map_or_else(|| "-".to_owned(), of);
     vec![
-        Cell::new(line.verdict.word()).fg(line.verdict.colour()),
+        line.verdict.cell(),
         Cell::new(line.check),
         Cell::new(text(|exchange| exchange.sent.clone())),
         Cell::new(text(|exchange| exchange.got.clone())),
@@ -268,4 +278,29 @@ pub(crate) fn list_text(listed: &[Listed]) -> String {
         words.map(str::to_owned).to_vec()
     });
     output::grid(&["CHECK", "VERSION", "SECTION", "OPENAPI", "HOLDS"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is printed passes through [`output::harmless`], which lets only some colours pass.
+    #[test]
+    fn colours_reach_a_terminal() {
+        let check = catalogue::all().next().unwrap();
+        let why = || "why".to_owned();
+        let ends = [
+            Ok(()),
+            Err(Stop::Fail(why())),
+            Err(Stop::Advice(why())),
+            Err(Stop::Skip(why())),
+        ];
+        let lines = ends.map(|end| Line::new(check, end, Vec::new()));
+        let report = Report::new("p".to_owned(), lines.into());
+        let mut table = report.table();
+        table.enforce_styling();
+        let text = output::drawn(table);
+        assert_eq!(text.matches('\u{1b}').count(), 20, "{text:?}");
+        assert_eq!(output::harmless(&text), text);
+    }
 }

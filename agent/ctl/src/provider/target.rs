@@ -103,6 +103,21 @@ impl Target {
         target
     }
 
+    /// Pool and subnet that release an address of a global pool.
+    pub(crate) fn home(&self, ip: IpAddr) -> Option<(String, Option<IpNet>)> {
+        let single = self.global.iter().filter(|global| {
+            let mut free = global.free.iter();
+            free.any(|one| IpAddr::V4(*one) == ip)
+        });
+        let single = single.map(|global| (global.pool.clone(), Some(global.subnet)));
+        let pair = self.pair.iter().filter(|pair| {
+            let mut free = pair.free.iter();
+            free.any(|(v4, v6)| IpAddr::V4(*v4) == ip || IpAddr::V6(*v6) == ip)
+        });
+        let mut all = single.chain(pair.map(|pair| (pair.v4_pool.clone(), Some(pair.subnet))));
+        all.next()
+    }
+
     /// Pools and addresses that are touched.
     pub(crate) fn addresses(&self) -> Vec<(String, IpAddr)> {
         let mut all = Vec::new();

@@ -307,6 +307,7 @@ async fn nodes_come_from_what_agents_publish() {
     let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
     cluster.pools.patch("g", &params, &patch).await.unwrap();
     let report = cluster.verify(&["--only", "allocate.create"]).await;
+    assert_eq!(report.exit, Some(2), "nothing was tested");
     assert!(
         report.why("allocate.create").contains("--node"),
         "{}",

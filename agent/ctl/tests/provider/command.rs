@@ -167,6 +167,7 @@ async fn the_certificate_is_verified_by_the_ca_that_is_named() {
         assert!(report.why("allocate.create").contains("see tls.verified"));
     }
     let report = verify(&["--insecure-skip-verify"]).await;
+    assert!(report.why("tls.verified").contains("asked not to"));
     assert_eq!(report.having("skipped"), ["tls.verified"].into());
     server.abort();
 }

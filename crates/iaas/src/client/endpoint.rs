@@ -122,7 +122,9 @@ impl Endpoint {
         }
     }
 
-    pub(super) const fn is_tls(&self) -> bool {
+    /// Whether it is called over TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
         self.tls
     }
 

@@ -16,8 +16,9 @@ use crate::provider::kit::Stop;
 use crate::provider::target::Node;
 use crate::provider::wire::{Call, in_version_1, with};
 
-/// How long a caller that hangs up has waited.
-const IMPATIENCE: Duration = Duration::from_millis(30);
+/// How long a caller that hangs up has waited: enough for TLS and the call to arrive, less than a cloud
+/// takes to make a sub-ENI.
+const IMPATIENCE: Duration = Duration::from_millis(200);
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {

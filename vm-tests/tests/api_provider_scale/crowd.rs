@@ -17,7 +17,7 @@ use crate::pod;
 const NODES: u8 = 10;
 const PODS: usize = 200;
 /// Pods of a node that its kubelet starts at the same time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 12;
 
 /// When each Pod ran, and how many ADDs failed before that.
 struct Rush {

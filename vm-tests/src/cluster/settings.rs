@@ -33,14 +33,15 @@ impl Default for Settings {
     }
 }
 
-/// A provider whose cloud takes 2 ms for an operation, which publishes 20 ms after a change; its
-/// limits of time are those of a real one.
+/// A provider whose cloud takes 2 ms for an operation, which publishes 20 ms after a change, and
+/// leaves idle cache alone; its limits of time are those of a real one.
 #[must_use]
 pub fn quick() -> Value {
     json!({
         "rate": { "qps": 1000, "burst": 1000 },
         "flushMs": 20,
         "latency": { "createMs": 2, "attachMs": 2, "detachMs": 2, "deleteMs": 2 },
+        "reclaim": { "mode": "off" },
     })
 }
 

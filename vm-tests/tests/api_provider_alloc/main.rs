@@ -13,6 +13,7 @@ mod frames;
 mod pairs;
 mod prewarm;
 mod races;
+mod reclaim;
 mod steal;
 
 use vm_tests::cluster::Cluster;

@@ -222,3 +222,36 @@ fn scenario_64_a_pool_that_is_gone_holds_up_no_del() {
     }
     cluster.finish().unwrap();
 }
+
+#[test]
+#[ignore = "api level"]
+fn scenario_79_a_pair_that_is_deleted_leaves_nothing_in_the_cloud() {
+    let Some(cluster) = take("scenario_79_a_pair_that_is_deleted_leaves_nothing_in_the_cloud")
+    else {
+        return;
+    };
+    for pool in pair(global("p4", "10.72.0.10"), global("p6", "fd72::10")) {
+        cluster.create_pool(&pool).unwrap();
+    }
+    cluster.await_entries("p4", 0).unwrap();
+    let a = pod(&cluster, "a", N1, &["p4"]);
+    cluster.add_in_the_end(&a).unwrap();
+    cluster.end(&a).unwrap();
+    let ip = "10.72.0.10".parse().unwrap();
+    assert!(cluster.provider().unwrap().sub_eni(ip).unwrap().is_some());
+    for name in ["p4", "p6"] {
+        let pool = cluster.api.pool(name).unwrap();
+        let finalizers = pool["metadata"]["finalizers"].as_array().unwrap().len();
+        assert_eq!(finalizers, 2, "the controller's and the provider's: {pool}");
+        cluster.api.delete(&path(name)).unwrap();
+    }
+    for name in ["p4", "p6"] {
+        cluster
+            .until("the end of the pool", || {
+                Ok(cluster.api.get(&path(name))?.is_none())
+            })
+            .unwrap();
+    }
+    assert_eq!(cluster.provider().unwrap().sub_enis().unwrap(), []);
+    cluster.finish().unwrap();
+}

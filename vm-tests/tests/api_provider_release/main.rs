@@ -11,10 +11,8 @@ mod broken_off;
 mod collected;
 mod given_back;
 
-use serde_json::json;
 use vm_tests::cluster::Cluster;
 use vm_tests::cluster::pods::{Workload, network};
-use vm_tests::cluster::pools::path;
 
 /// A cluster with its controller.
 fn take(name: &str) -> Option<Cluster> {
@@ -26,17 +24,4 @@ fn take(name: &str) -> Option<Cluster> {
 /// A Pod of a node with addresses from these IPv4 pools.
 fn pod(cluster: &Cluster, name: &str, node: &str, pools: &[&str]) -> Workload {
     cluster.pod(name, node, &network(pools, &[])).unwrap()
-}
-
-/// As if two minutes had passed since the marks of a pool's claims.
-fn age_marks(cluster: &Cluster, pool: &str) {
-    let mut claims = cluster.claims(pool).unwrap();
-    for claim in claims.values_mut() {
-        if claim["releasing"].is_object() {
-            claim["releasing"]["at"] = json!("2020-01-01T00:00:00Z");
-        }
-    }
-    let status = json!({ "status": { "allocatedIPs": json!(claims).to_string() } });
-    let path = format!("{}/status", path(pool));
-    cluster.api.merge(&path, &status).unwrap();
 }

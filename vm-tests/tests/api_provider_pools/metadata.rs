@@ -76,6 +76,49 @@ fn scenario_17_broken_metadata_is_counted_by_its_reason() {
 
 #[test]
 #[ignore = "api level"]
+fn scenario_18_bad_entries_are_skipped_and_the_rest_is_served() {
+    let name = "scenario_18_bad_entries_are_skipped_and_the_rest_is_served";
+    let Some(cluster) = Cluster::take(name).unwrap() else {
+        return;
+    };
+    cluster.ready_global("g", "10.72.0.10-10.72.0.13").unwrap();
+    let conf = network(&["g"], &[]);
+    // A real sub-ENI, the last of the pool, among entries nobody could have made.
+    let first = cluster.pod("a", N1, &conf).unwrap();
+    let given = cluster.add_in_the_end(&first).unwrap();
+    let good = cluster
+        .await_entry("g", &given.ip(), |entry| entry["node"] == N1)
+        .unwrap();
+    cluster.end(&first).unwrap();
+    let mut ips = json!({
+        "10.72.0.11": { "mac": "fa:16:3e:00:00:01", "vlan": 5000, "node": N1 },
+        "10.72.0.12": { "mac": "fa:16:3e:00:00:02", "vlan": -1, "node": N1, "status": "bound" },
+        "10.72.0.13": { "mac": "fa:16:3e:00:00:03", "vlan": 8, "node": N1, "status": "unbound" },
+    });
+    ips[given.ip()] = good;
+    let text = json!({ "scope": "", "ips": ips }).to_string();
+    cluster.lie("g", &text).unwrap();
+    let served = cluster.pod("served", N1, &conf).unwrap();
+    assert_eq!(cluster.add_in_the_end(&served).unwrap(), given);
+    let refused = cluster.pod("refused", N1, &conf).unwrap();
+    let error = cluster.refused(&refused).unwrap();
+    assert!(
+        error.details.contains("all IP addresses used out"),
+        "{error:?}"
+    );
+    assert!(failures(&cluster, "bad_entry") >= 3.0);
+    for ip in ["10.72.0.11", "10.72.0.12", "10.72.0.13"] {
+        let log = cluster.worker(N1).unwrap().log();
+        let told = |line: &str| line.contains("\"ERROR\"") && line.contains(ip);
+        assert!(log.lines().any(told), "{ip}\n{log}");
+    }
+    cluster.faults(&json!([])).unwrap();
+    cluster.end(&served).unwrap();
+    cluster.finish().unwrap();
+}
+
+#[test]
+#[ignore = "api level"]
 fn scenario_19_a_pattern_meets_a_new_nodes_pool() {
     let name = "scenario_19_a_pattern_meets_a_new_nodes_pool";
     let Some(mut cluster) = Cluster::take(name).unwrap() else {

@@ -14,6 +14,9 @@ mod tests {
 
     const API: &str = "/apis/spiderpool.spidernet.io/v2beta1";
     const UID: &str = "u-1";
+    /// Where the Pods of virtual machines are listed.
+    const LAUNCHERS: &str =
+        "/api/v1/namespaces/shop/pods?labelSelector=kubevirt.io%3Dvirt-launcher";
 
     /// API server and agent of one host; what no route is given for is not there.
     struct Host {
@@ -359,10 +362,9 @@ named by: annotation ipam.spidernet.io/ippool of the Pod: {\"ipv4\":[\"a\"]}
         let mut launcher = pod(UID);
         launcher["metadata"]["name"] = json!("virt-launcher-x7");
         let mut routes = api(&pools, &[kept], &[pod("u-7")]);
-        let route = "/api/v1/namespaces/shop/pods?labelSelector=kubevirt.io%3Dvirt-launcher";
         let listed =
             json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [launcher]});
-        routes.push((route.to_owned(), listed));
+        routes.push((LAUNCHERS.to_owned(), listed));
         let output = Host::new(routes, vec![]).run(&["ip", "find", "10.0.0.10"]);
         assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
         let line = "shop/virt-launcher-x7  shop/virt-launcher-x7  u-1";
@@ -431,6 +433,9 @@ attachment  10.0.0.10    a     net1  sandbox 0123456789ab since 2027-01-05T10:00
         );
         let path = format!("{API}/namespaces/shop/spiderendpoints/web-0");
         routes.push((path, endpoint("u-2")));
+        // a record of another UID may be a machine's, whose Pod has another name
+        let none = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+        routes.push((LAUNCHERS.to_owned(), none));
         Host::new(routes, vec![])
     }
 

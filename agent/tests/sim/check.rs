@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Change, Kind};
 use crate::gate::Actor;
+use crate::healing::address_of;
 use crate::world::is_alive;
 
 mod answer;
@@ -77,7 +78,7 @@ pub(crate) struct Check {
     nodes: BTreeMap<String, String>,
     /// Names of all Pods ever.
     keys: BTreeMap<String, String>,
-    /// What the identity of a Pod had when an ADD of it began: the set may want fewer Pods since.
+    /// What a Pod, or its identity, had when an ADD of it began: the set may want fewer Pods since.
     entered: BTreeMap<String, Vec<IpAddr>>,
     /// By name and NIC, what an ordinal of the StatefulSet was answered last, while the set wants it.
     kept: BTreeMap<(String, String), Kept>,
@@ -163,7 +164,7 @@ impl Check {
         self.reserved.retain(|(_, known), _| known != name);
     }
 
-    pub(crate) fn add_begins(&mut self, uid: &str) {
+    pub(crate) fn add_begins(&mut self, api: &Api, uid: &str) {
         let adding = Adding {
             begun: Instant::now(),
             allocates: 0,
@@ -172,8 +173,24 @@ impl Check {
         self.began.insert(uid.to_owned(), adding.begun);
         self.adding.insert(uid.to_owned(), adding);
         self.note_leaving(uid);
-        let kept = self.kept_of(uid);
+        let mut kept = self.kept_of(uid);
+        kept.extend(self.listed(api, uid));
         self.entered.entry(uid.to_owned()).or_default().extend(kept);
+    }
+
+    /// What the endpoint of this Pod names: an ADD whose answer was lost has come so far.
+    fn listed(&self, api: &Api, uid: &str) -> Vec<IpAddr> {
+        let endpoint = self
+            .keys
+            .get(uid)
+            .and_then(|key| api.get(Kind::Endpoint, key));
+        let current = endpoint.map(|endpoint| &endpoint["status"]["current"]);
+        let own = current.filter(|current| current["uid"] == uid);
+        let nics = own.and_then(|current| current["ips"].as_array());
+        let nics = nics.into_iter().flatten();
+        nics.flat_map(|nic| [&nic["ipv4"], &nic["ipv6"]])
+            .filter_map(address_of)
+            .collect()
     }
 
     /// An endpoint went, or is another Pod's of the name: the late ADD of an earlier Pod of an identity

@@ -101,6 +101,6 @@ impl Rest<'_> {
     }
 }
 
-fn address_of(cidr: &Value) -> Option<IpAddr> {
+pub(crate) fn address_of(cidr: &Value) -> Option<IpAddr> {
     cidr.as_str()?.split('/').next()?.parse().ok()
 }

@@ -266,7 +266,10 @@ impl Life {
     }
 
     async fn add(&self, container: &str, ifname: &str) -> bool {
-        self.world.check().add_begins(&self.uid);
+        {
+            let api = self.world.api();
+            self.world.check().add_begins(&api, &self.uid);
+        }
         let begun = Instant::now();
         let reply = self.node.cni(self.request("ADD", container, ifname)).await;
         let what = format!("ADD {} {ifname}", self.uid);

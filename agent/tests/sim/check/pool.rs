@@ -295,7 +295,9 @@ impl Check {
         }
         let half = pool.pair.is_some();
         let primary = pool.family == Family::V4;
-        let excused = (half && alive && !used) || !primary;
+        // An ADD that has not come to both halves gives the first one back.
+        let adding = alive || self.adding.contains_key(uid);
+        let excused = (half && adding && !used) || !primary;
         if matches!(pool.mode, Mode::Prewarm { .. }) && !excused {
             let agreed = self.released.contains(&(address, uid.clone()));
             self.require(agreed, 16, || {

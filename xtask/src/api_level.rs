@@ -21,7 +21,7 @@ use crate::{build, control_plane, go_build, paths, suites, term};
 
 /// Integration tests with this prefix belong to the level.
 const PREFIX: &str = "api_";
-const SUITE_TIMEOUT: Duration = Duration::from_secs(240);
+const SUITE_TIMEOUT: Duration = Duration::from_secs(420);
 
 /// Builds the control plane, the first time, and runs all suites. `filter` goes to libtest.
 ///

@@ -108,7 +108,7 @@ impl Claimer<'_> {
             match claim.await {
                 Ok(claimed) => return Ok(claimed),
                 Err(error) => {
-                    self.agent.metrics.iaas.tried(&error);
+                    self.count_unreadable(&candidate.pool, &error);
                     let goes_on = error.is_this_pool_only();
                     tried.push((candidate.pool.name.clone(), error));
                     if !goes_on {

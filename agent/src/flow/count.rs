@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use spiderpool_api::ip_meta::BadEntry;
 use spiderpool_api::value::IfName;
 use spiderpool_ipam::candidates::{NicCandidates, Reason, SelectError};
 use spiderpool_ipam::facts::Snapshot;
+use spiderpool_ipam::pick::PickError;
+use spiderpool_ipam::pool::Pool;
 
 use super::allocation::FamilyFailure;
 use super::claim::{Claimed, Claimer};
 use super::error::FlowError;
 use crate::agent::Agent;
 use crate::nic::Attached;
+use crate::writer::WriteError;
 
 impl Agent {
     /// Nothing was claimed: pools of a provider were named for a NIC that is no sub-ENI.
@@ -57,8 +61,26 @@ impl Claimer<'_> {
                     reason = bad.reason,
                     "an entry of IaaS IP metadata contradicts itself and is skipped"
                 );
-                self.agent.metrics.iaas.bad_entry();
+                self.agent.metrics.iaas.undecodable("bad_entry");
             }
+        }
+    }
+
+    /// What a pool said when it was tried: metadata that cannot be read is counted once, until the
+    /// provider publishes other.
+    pub(super) fn count_unreadable(&self, pool: &Pool, error: &WriteError) {
+        let WriteError::Pick(PickError::NotReady(why)) = error else {
+            return;
+        };
+        let Some(reason) = why.reason else {
+            return;
+        };
+        let all_of_it = BadEntry {
+            key: reason.to_owned(),
+            reason: why.text.clone(),
+        };
+        if self.agent.memory.is_news(&pool.name, &[all_of_it]) {
+            self.agent.metrics.iaas.undecodable(reason);
         }
     }
 

@@ -56,7 +56,7 @@ impl IaasMetrics {
             undecodable: registered(
                 registry,
                 "iaas_metadata_decode_failure",
-                "Uses of a pool whose published metadata cannot be read",
+                "Publications of a provider that cannot be read, and entries that contradict themselves",
                 Family::default(),
             ),
         }
@@ -117,19 +117,9 @@ impl IaasMetrics {
         }
     }
 
-    /// What a pool said when it was tried: its metadata may be unreadable.
-    pub(crate) fn tried(&self, error: &WriteError) {
-        if let WriteError::Pick(PickError::NotReady(why)) = error
-            && let Some(reason) = why.reason
-        {
-            let labels = vec![("reason", reason.to_owned())];
-            self.undecodable.get_or_create(&labels).inc();
-        }
-    }
-
-    /// An entry of published metadata contradicts itself.
-    pub(crate) fn bad_entry(&self) {
-        let labels = vec![("reason", "bad_entry".to_owned())];
+    /// A publication, or an entry of one, cannot be read.
+    pub(crate) fn undecodable(&self, reason: &str) {
+        let labels = vec![("reason", reason.to_owned())];
         self.undecodable.get_or_create(&labels).inc();
     }
 

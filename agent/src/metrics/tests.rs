@@ -122,7 +122,7 @@ fn busy() -> Metrics {
         text: String::new(),
     }));
     iaas.refused(&pool, false, &not_ready);
-    iaas.tried(&not_ready);
+    iaas.undecodable("bad_json");
     let op = Op::Release;
     let error = CallError::ParentExpired { op, sent: true };
     iaas.calls.called(op, Duration::from_secs(2), Some(&error));

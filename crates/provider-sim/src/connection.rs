@@ -32,10 +32,21 @@ pub async fn converse(
     served.map_err(|error| error.to_string())
 }
 
+/// The next connection. Small answers leave it at once; a slow caller's acknowledgement is not waited for.
+pub async fn accept(
+    listener: &mut impl Listener<Io = TcpStream, Addr = SocketAddr>,
+) -> (TcpStream, SocketAddr) {
+    let (stream, peer) = listener.accept().await;
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%peer, %error, "answers on a connection may be late");
+    }
+    (stream, peer)
+}
+
 /// Serves each connection without TLS. Never ends.
 pub async fn serve(mut listener: impl Listener<Io = TcpStream, Addr = SocketAddr>, router: Router) {
     loop {
-        let (stream, peer) = listener.accept().await;
+        let (stream, peer) = accept(&mut listener).await;
         let router = router.clone();
         tokio::spawn(async move {
             if let Err(cause) = converse(stream, router).await {

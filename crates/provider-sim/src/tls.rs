@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 
-use crate::connection::converse;
+use crate::connection::{accept, converse};
 use crate::tls_secret::TlsSecret;
 
 /// A handshake that takes longer is given up.
@@ -142,7 +142,7 @@ impl Tls {
         router: Router,
     ) {
         loop {
-            let (stream, peer) = listener.accept().await;
+            let (stream, peer) = accept(&mut listener).await;
             let (acceptor, router) = (self.acceptor(), router.clone());
             tokio::spawn(async move {
                 if let Err(cause) = shake_hands(acceptor, stream, router).await {

@@ -19,6 +19,8 @@ use vm_tests::lab::wait;
 
 /// For states that a healthy system reaches at once.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
+/// So long a release that somebody else has marked is left to him, by this process's own clock.
+pub(crate) const TAKEOVER: Duration = Duration::from_secs(120);
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(crate) const ENDPOINTS: &str =
     "/apis/spiderpool.spidernet.io/v2beta1/namespaces/default/spiderendpoints";
@@ -165,8 +167,17 @@ impl Rig {
     }
 
     /// Waits for a state; with the logs when it does not come.
-    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let reached = wait::until(SOON, what, || Ok(holds().then_some(())));
+    pub(crate) fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        self.until_within(SOON, what, holds);
+    }
+
+    pub(crate) fn until_within(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut holds: impl FnMut() -> bool,
+    ) {
+        let reached = wait::until(limit, what, || Ok(holds().then_some(())));
         reached.unwrap_or_else(|error| {
             let logs: String = self
                 .running

@@ -66,29 +66,33 @@ fn scenario_74_every_way_of_an_allocation_is_counted_under_its_labels() {
     assert!((exact - 1.0).abs() < 0.1, "{exact}");
     let now = figure(&cluster, N1, "iaas_claim_rollback_total", &[]);
     assert!((now - rolled_back - 1.0).abs() < 0.1);
-    told_once(&cluster);
+    faults_are_told_once(&cluster);
     cluster.finish().unwrap();
 }
 
-/// However many Pods meet a publication, what is wrong in it is counted once.
-fn told_once(cluster: &Cluster) {
-    let failures = "iaas_metadata_decode_failure_total";
-    let bad_entry = [("reason", "bad_entry")];
-    let before = figure(cluster, N1, failures, &bad_entry);
+fn faults_are_told_once(cluster: &Cluster) {
     let entry = json!({ "mac": "fa:16:3e:00:00:01", "vlan": 5000, "node": N1 });
     let text = json!({ "scope": "", "ips": { "10.72.0.20": entry } }).to_string();
-    cluster.lie("f-g", &text).unwrap();
-    let pod = pod(cluster, "reader", N1, &["f-g"]);
+    told_once(cluster, "bad_entry", &text, "all IP addresses used out");
+    told_once(cluster, "bad_json", "{", "IaaS IP metadata not ready");
+}
+
+/// However many Pods meet a publication, what is wrong in it is counted once.
+fn told_once(cluster: &Cluster, reason: &str, text: &str, refusal: &str) {
+    let failures = "iaas_metadata_decode_failure_total";
+    let labels = [("reason", reason)];
+    let before = figure(cluster, N1, failures, &labels);
+    cluster.lie("f-g", text).unwrap();
+    let pod = pod(cluster, &format!("reader-{}", &reason[4..]), N1, &["f-g"]);
     cluster
-        .until("a refusal for want of addresses", || {
-            let refused = cluster.refused(&pod)?;
-            Ok(refused.details.contains("all IP addresses used out"))
+        .until(refusal, || {
+            Ok(cluster.refused(&pod)?.details.contains(refusal))
         })
         .unwrap();
     for _ in 0..5 {
         cluster.refused(&pod).unwrap();
     }
-    let now = figure(cluster, N1, failures, &bad_entry);
-    assert!((now - before - 1.0).abs() < 0.1, "{before} {now}");
+    let now = figure(cluster, N1, failures, &labels);
+    assert!((now - before - 1.0).abs() < 0.1, "{reason}: {before} {now}");
     cluster.faults(&json!([])).unwrap();
 }

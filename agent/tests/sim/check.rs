@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Change, Kind};
 use crate::gate::Actor;
 use crate::healing::address_of;
+use crate::sets;
 use crate::world::is_alive;
 
 mod answer;
@@ -178,14 +179,13 @@ impl Check {
         self.entered.entry(uid.to_owned()).or_default().extend(kept);
     }
 
-    /// What the endpoint of this Pod names: an ADD whose answer was lost has come so far.
+    /// What the endpoint of this Pod, or of its identity, names: an ADD whose answer was lost, or came when
+    /// its Pod had ended, has come so far.
     fn listed(&self, api: &Api, uid: &str) -> Vec<IpAddr> {
-        let endpoint = self
-            .keys
-            .get(uid)
-            .and_then(|key| api.get(Kind::Endpoint, key));
+        let key = self.keys.get(uid).map_or("", String::as_str);
+        let endpoint = api.get(Kind::Endpoint, key);
         let current = endpoint.map(|endpoint| &endpoint["status"]["current"]);
-        let own = current.filter(|current| current["uid"] == uid);
+        let own = current.filter(|current| current["uid"] == uid || sets::is_member(key));
         let nics = own.and_then(|current| current["ips"].as_array());
         let nics = nics.into_iter().flatten();
         nics.flat_map(|nic| [&nic["ipv4"], &nic["ipv6"]])

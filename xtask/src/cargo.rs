@@ -97,8 +97,12 @@ fn artifacts(messages: &str) -> Vec<Artifact> {
 
 fn artifact(message: Message) -> Option<Artifact> {
     let target = message.target?;
-    let role = if target.kind.iter().any(|kind| kind == "test") {
+    let is = |wanted: &str| target.kind.iter().any(|kind| kind == wanted);
+    let role = if is("test") {
         Role::IntegrationTest
+    } else if is("bench") {
+        // Without a harness it is a program, though cargo calls it a test.
+        Role::Program
     } else if message.profile?.test {
         Role::UnitTests
     } else {
@@ -122,6 +126,7 @@ mod tests {
 {"reason":"compiler-artifact","target":{"name":"vm_tests","kind":["lib"]},"profile":{"test":true},"executable":"/t/vm_tests-1"}
 {"reason":"compiler-artifact","target":{"name":"vm_smoke","kind":["test"]},"profile":{"test":true},"executable":"/t/vm_smoke-1"}
 {"reason":"compiler-artifact","target":{"name":"spiderpool","kind":["bin"]},"profile":{"test":false},"executable":"/t/spiderpool"}
+{"reason":"compiler-artifact","target":{"name":"iaas","kind":["bench"]},"profile":{"test":true},"executable":"/t/iaas-1"}
 {"reason":"build-script-executed","package_id":"x"}
 {"reason":"build-finished","success":true}
 "#;
@@ -132,7 +137,8 @@ mod tests {
             [
                 ("vm_tests", Role::UnitTests),
                 ("vm_smoke", Role::IntegrationTest),
-                ("spiderpool", Role::Program)
+                ("spiderpool", Role::Program),
+                ("iaas", Role::Program)
             ]
         );
     }

@@ -161,6 +161,10 @@ impl Service {
         let Some(publisher) = &self.publisher else {
             return true;
         };
+        // version 1 knows no pools: nothing is published of an address that is in none of ours
+        if sub_eni.pool.is_empty() {
+            return true;
+        }
         if !self.publish_one(&sub_eni.pool).await {
             return false;
         }

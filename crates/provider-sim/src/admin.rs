@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -163,10 +164,16 @@ impl Admin {
     }
 }
 
+/// An older run's socket is taken away, and nothing else.
 fn bind_unix(path: &PathBuf) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => {
+            let text = "there is something that is no socket; it stays";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     UnixListener::bind(path)
 }
@@ -268,5 +275,16 @@ mod tests {
         for bad in ["", "localhost:8081", "8081", "/run/sim.sock"] {
             assert!(bad.parse::<AdminAddress>().is_err(), "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn only_a_socket_gives_way_to_the_listener() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, socket) = (dir.path().join("topology.yaml"), dir.path().join("a.sock"));
+        std::fs::write(&file, "nodes: []").unwrap();
+        assert!(bind_unix(&file).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "nodes: []");
+        drop(bind_unix(&socket).unwrap());
+        assert!(bind_unix(&socket).is_ok(), "left by an older run");
     }
 }

@@ -67,7 +67,7 @@ What it tests with:
 Exit codes:
   0  no check failed
   1  a check failed
-  2  it could not be run, was interrupted, or skipped all it was asked for")]
+  2  it could not be run, was interrupted, skipped all it was asked for, or left records in pools")]
     Verify(Box<VerifyArgs>),
 }
 
@@ -175,31 +175,43 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
         seen: Seen::default(),
     };
     kit.verified = greet(&kit, args).await?;
-    if matches!(kit.verified, Verified::Refused(_)) {
+    if let Verified::Refused(refused) = &kit.verified {
+        if checks.iter().all(|check| check.id != "tls.verified") {
+            return Err(refused.clone().into());
+        }
         let why = "the provider's certificate is refused: see tls.verified";
         kit.seen.gone.set(Some(why));
     }
     let kit = Rc::new(kit);
     let mut report = play(&kit, &checks).await?;
+    clean_up(&kit, &mut report).await;
+    output::print(&match args.output {
+        Form::Json => output::pretty(&report)?,
+        _ => report.text(),
+    })?;
+    Ok(match (report.was_run(), report.summary.fail) {
+        (true, 1..) => ExitCode::FAILURE,
+        (true, 0) if !report.holds_addresses => ExitCode::SUCCESS,
+        _ => ExitCode::from(NOT_RUN),
+    })
+}
+
+/// Gives back, also after a signal; a second one cuts it short.
+async fn clean_up(kit: &Rc<Kit>, report: &mut Report) {
     if report.interrupted {
         complain(
             "note",
             "interrupted; giving back what was bound. Again to leave it",
         );
     }
-    report.left = tokio::select! {
-        left = cleanup::give_back(&kit) => left,
-        () = interrupted() => vec!["interrupted while giving back: all that was bound may be left".to_owned()],
+    let left = tokio::select! {
+        left = cleanup::give_back(kit) => left,
+        () = interrupted() => {
+            report.interrupted = true;
+            cleanup::all_of_it(kit)
+        }
     };
-    output::print(&match args.output {
-        Form::Json => output::pretty(&report)?,
-        _ => report.text(),
-    })?;
-    Ok(match (report.was_run(), report.summary.fail) {
-        (false, _) => ExitCode::from(NOT_RUN),
-        (true, 0) => ExitCode::SUCCESS,
-        (true, _) => ExitCode::FAILURE,
-    })
+    report.leaves(left);
 }
 
 fn list(checks: &[&'static Check], form: Form) -> Result<(), Box<dyn Error>> {
@@ -315,7 +327,7 @@ async fn play(kit: &Rc<Kit>, checks: &[&'static Check]) -> Result<Report, Box<dy
     };
     progress.done();
     if let Some(Err(error)) = ended {
-        for left in cleanup::give_back(kit).await {
+        for left in cleanup::give_back(kit).await.lines {
             complain("left", &left);
         }
         return Err(error.into());
@@ -336,15 +348,17 @@ async fn one(kit: &Rc<Kit>, check: &'static Check) -> Line {
 
 /// SIGINT or SIGTERM.
 async fn interrupted() {
-    let (int, term) = (
+    let (int, term, hangup) = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
     );
-    let (Ok(mut int), Ok(mut term)) = (int, term) else {
+    let (Ok(mut int), Ok(mut term), Ok(mut hangup)) = (int, term, hangup) else {
         return std::future::pending().await;
     };
     tokio::select! {
         _ = int.recv() => {}
         _ = term.recv() => {}
+        _ = hangup.recv() => {}
     }
 }

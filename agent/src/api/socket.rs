@@ -3,7 +3,7 @@
 //! while it is still ours (spec dataplane, trap 41).
 
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
@@ -79,6 +79,10 @@ impl Socket {
 }
 
 fn bind(path: &Path) -> io::Result<Socket> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        let text = "there is something that is no socket; it stays";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
@@ -123,6 +127,15 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[tokio::test]
+    async fn what_is_no_socket_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("conf.yml");
+        std::fs::write(&path, "mtu: 1500").unwrap();
+        assert!(bind(&path).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mtu: 1500");
+    }
 
     #[tokio::test]
     async fn a_newer_agent_keeps_its_socket_when_the_older_one_stops() {

@@ -15,8 +15,17 @@ use crate::one_line;
 /// How long a cloud may take for what nobody waits for any more.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Gives back; returns a line for each thing that is left.
-pub(crate) async fn give_back(kit: &Rc<Kit>) -> Vec<String> {
+/// What is left behind.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// A line for each thing.
+    pub(crate) lines: Vec<String>,
+    /// Not only idle sub-ENIs, which a provider reclaims by itself: records of the run hold addresses.
+    pub(crate) holds_addresses: bool,
+}
+
+/// Gives back.
+pub(crate) async fn give_back(kit: &Rc<Kit>) -> Left {
     let mut left = Vec::new();
     if kit.seen.gone.get().is_none() {
         let unanswered = kit.seen.unanswered.get();
@@ -29,17 +38,47 @@ pub(crate) async fn give_back(kit: &Rc<Kit>) -> Vec<String> {
             left.extend(release_all(kit).await);
         }
     } else {
-        let touched = kit.seen.touched.borrow();
-        let names: BTreeSet<String> = touched.keys().map(|(ip, _)| ip.to_string()).collect();
-        if !names.is_empty() {
-            let names = names.into_iter().collect::<Vec<_>>().join(", ");
-            left.push(format!(
-                "the provider takes no connections: sub-ENIs of {names} may be left"
-            ));
-        }
+        left.extend(sub_enis(kit, "the provider takes no connections"));
     }
-    left.extend(unclaim_all(kit).await);
+    let records = unclaim_all(kit).await;
+    let holds_addresses = !records.is_empty();
+    left.extend(records);
+    Left {
+        lines: left,
+        holds_addresses,
+    }
+}
+
+/// All that a run may leave whose end is cut short.
+pub(crate) fn all_of_it(kit: &Kit) -> Left {
+    let mut left = Left::default();
+    let why = "interrupted while giving back";
+    left.lines.extend(sub_enis(kit, why));
+    if kit.pools.is_some() {
+        let pools = by_pool(kit);
+        left.holds_addresses = !pools.is_empty();
+        let records = pools.iter().map(|(pool, of)| records(kit, pool, of, why));
+        left.lines.extend(records);
+    }
     left
+}
+
+fn sub_enis(kit: &Kit, why: &str) -> Option<String> {
+    let touched = kit.seen.touched.borrow();
+    let names: BTreeSet<String> = touched.keys().map(|(ip, _)| ip.to_string()).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let text = || format!("{why}: sub-ENIs of {} may be left", names.join(", "));
+    (!names.is_empty()).then(text)
+}
+
+fn records(kit: &Kit, pool: &str, addresses: &[IpAddr], why: &str) -> String {
+    let names: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    format!(
+        "records of {}/{} for {} in pool {pool}: {why}; garbage collection removes them",
+        kit.identity.namespace,
+        kit.identity.name,
+        names.join(", "),
+    )
 }
 
 /// Spiderpool does not release addresses of a live global pool, so a provider may decline: then
@@ -67,14 +106,7 @@ async fn unclaim_all(kit: &Rc<Kit>) -> Vec<String> {
     let mut left = Vec::new();
     for (pool, addresses) in by_pool(kit) {
         if let Err(error) = pools.unclaim(&pool, &addresses).await {
-            let names: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
-            left.push(format!(
-                "records of {}/{} for {} in pool {pool}: {}; garbage collection removes them",
-                kit.identity.namespace,
-                kit.identity.name,
-                names.join(", "),
-                one_line(&error),
-            ));
+            left.push(records(kit, &pool, &addresses, &one_line(&error)));
         }
     }
     left

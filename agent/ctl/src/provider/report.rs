@@ -4,6 +4,7 @@ use comfy_table::{Attribute, Cell, Color, Table};
 use serde::Serialize;
 
 use super::catalogue::{self, Check};
+use super::cleanup::Left;
 use super::kit::{Exchange, Stop};
 use crate::output;
 
@@ -118,6 +119,8 @@ pub(crate) struct Report {
     pub(crate) checks: Vec<Line>,
     /// What could not be given back.
     pub(crate) left: Vec<String>,
+    /// Records of the run may be among it.
+    pub(crate) holds_addresses: bool,
 }
 
 impl Report {
@@ -135,7 +138,13 @@ impl Report {
             interrupted: false,
             checks,
             left: Vec::new(),
+            holds_addresses: false,
         }
+    }
+
+    pub(crate) fn leaves(&mut self, left: Left) {
+        self.left = left.lines;
+        self.holds_addresses = left.holds_addresses;
     }
 
     /// Whether it says anything about the provider.

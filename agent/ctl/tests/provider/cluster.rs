@@ -1,6 +1,8 @@
 //! With a cluster: pools, records and what the provider publishes come from an API server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,9 @@ use spiderpool_embedded_api::{
     EmbeddedApi, IpamAdmission, Listening, TlsOptions, write_kubeconfig,
 };
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::breakage::whole;
@@ -33,7 +38,7 @@ struct Cluster {
     pools: Api<DynamicObject>,
     kubeconfig: PathBuf,
     api: EmbeddedApi,
-    _listening: Listening,
+    listening: Listening,
     _folder: TempDir,
 }
 
@@ -98,7 +103,7 @@ async fn cluster(settings: Settings, wrap: Wrap) -> Cluster {
         pools: followed,
         kubeconfig,
         api,
-        _listening: listening,
+        listening,
         _folder: folder,
     }
 }
@@ -334,4 +339,51 @@ async fn nodes_come_from_what_agents_publish() {
         report.having("pass"),
         ["allocate.create", "allocate.move"].into()
     );
+}
+
+/// A way to an API server that ends with the set of tasks.
+async fn way_to(server: SocketAddr) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut way = JoinSet::new();
+    way.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            connections.spawn(async move {
+                let mut far = TcpStream::connect(server).await.unwrap();
+                drop(copy_bidirectional(&mut near, &mut far).await);
+            });
+        }
+    });
+    (address, way)
+}
+
+/// The API server goes away in the middle: the records of the run hold addresses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_stay_are_told_and_are_no_success() {
+    let cluster = cluster(settings(), whole).await;
+    cluster.is_ready().await;
+    let slow = json!([{ "op": "allocate", "kind": "delay", "delayMs": 500 }]);
+    cluster.rig.faults(slow);
+    let (address, way) = way_to(cluster.listening.address).await;
+    let text = std::fs::read_to_string(&cluster.kubeconfig).unwrap();
+    let text = text.replace(&cluster.listening.address.to_string(), &address.to_string());
+    std::fs::write(&cluster.kubeconfig, text).unwrap();
+    let mut words = vec!["--pool", "g", "--node", NODES, "-o", "json"];
+    words.extend(["--only", "allocate.create,allocate.repeat"]);
+    let mut command = cluster.rig.command(&words);
+    command.arg("--kubeconfig").arg(&cluster.kubeconfig);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    // The records are written; the second check is under way.
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next_line().await.unwrap();
+    assert_eq!(first.as_deref(), Some("[1/2] allocate.create pass"));
+    drop(way);
+    let report = Report::of(&child.wait_with_output().await.unwrap());
+    assert_eq!(report.exit, Some(2), "{:?}", report.json);
+    assert_eq!(report.having("pass").len(), 2);
+    let left = report.json["left"].to_string();
+    assert!(left.contains("records of provider-verify/"), "{left}");
 }

@@ -83,10 +83,10 @@ async fn create(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(0)?;
     let created = ctx.allocate(one.node, &[one.item()]).await;
     ctx.kit.seen.serves_nothing.set(created.is_err());
-    created?;
+    let created = created?;
     ctx.try_diagnostics(one.ip.into()).await?;
     ctx.set_aside();
-    Ok(())
+    created.at(0).map(drop)
 }
 
 async fn repeat(ctx: &Ctx) -> Result<(), Stop> {

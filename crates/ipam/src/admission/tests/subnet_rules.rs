@@ -211,3 +211,36 @@ fn a_pool_belongs_to_the_subnet_of_its_network() {
     automatic["spec"]["ips"] = json!(["10.7.0.10-10.7.0.11"]);
     assert_eq!(judge(&automatic, &known), Ok(()));
 }
+
+/// The admission's part of case B08: whoever resizes automatic pools, each is its entry in the subnet.
+#[test]
+fn b08_an_automatic_pool_is_what_its_subnet_has_for_it() {
+    let carved = json!({"auto4-x": {"ips": ["10.35.0.10-10.35.0.14"]},
+        "auto4-y": {"ips": ["10.35.0.15-10.35.0.19"]}});
+    let whole = subnet("s-a", "10.35.0.0/24", &["10.35.0.10-10.35.0.19"]);
+    let owner = with(whole, "status|controlledIPPools", json!(carved.to_string()));
+    let known = world(&[&owner], &[]);
+    let settings = Settings::default();
+    let automatic = |ips: &[&str]| {
+        let mut pool = object("auto4-y", "10.35.0.0/24", ips);
+        mutate(Kind::IpPool, &mut pool, None, &known, &settings);
+        pool["metadata"]["labels"][names::OWNER_APPLICATION_NAME] = json!("y");
+        pool
+    };
+    let old = automatic(&["10.35.0.15-10.35.0.19"]);
+    let resized = |new: &Value| {
+        validate(
+            Op::Update,
+            Kind::IpPool,
+            Some(new),
+            Some(&old),
+            &known,
+            &settings,
+        )
+    };
+    assert_eq!(resized(&old), Ok(()));
+    for ips in ["10.35.0.14-10.35.0.19", "10.35.0.15-10.35.0.18"] {
+        let want = ["Forbidden spec.ips", "10.35.0.15-10.35.0.19"];
+        refused(resized(&automatic(&[ips])), &want);
+    }
+}

@@ -42,8 +42,15 @@ impl Memory {
             inner.bad_entries.remove(pool);
             return false;
         }
-        let known = inner.bad_entries.insert(pool.to_owned(), bad.to_vec());
-        known.is_none_or(|known| known != bad)
+        if inner
+            .bad_entries
+            .get(pool)
+            .is_some_and(|known| known == bad)
+        {
+            return false;
+        }
+        inner.bad_entries.insert(pool.to_owned(), bad.to_vec());
+        true
     }
 
     /// A release of this address is being called.

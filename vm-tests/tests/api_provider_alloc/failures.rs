@@ -29,6 +29,13 @@ fn rpc_failures(cluster: &Cluster, reason: &str) -> f64 {
         .unwrap()
 }
 
+/// The provider is itself again, and the Pod that was refused runs.
+fn recovers(cluster: &Cluster, pod: &Workload) {
+    cluster.faults(&json!([])).unwrap();
+    cluster.add(pod).unwrap();
+    cluster.end(pod).unwrap();
+}
+
 /// Agents of n1 whose calls last so long, on a provider that does not look at it.
 fn impatient(cluster: &mut Cluster, timeout: &str) {
     let settings = quick_but(&json!({ "budgetCheck": false }));
@@ -117,9 +124,7 @@ fn scenario_38_the_providers_words_reach_the_runtime() {
         assert!((rpc_failures(&cluster, "http_status") - before - 1.0).abs() < 0.1);
         assert_eq!(cluster.logged(N1, ROLLED_BACK).unwrap(), rolled_back + 1);
     }
-    cluster.faults(&json!([])).unwrap();
-    cluster.add(&a).unwrap();
-    cluster.end(&a).unwrap();
+    recovers(&cluster, &a);
     cluster.finish().unwrap();
 }
 
@@ -149,9 +154,7 @@ fn scenario_39_a_provider_that_is_silent_is_left_after_the_configured_time() {
     let limits = Duration::from_secs(3)..Duration::from_secs(8);
     assert!(limits.contains(&elapsed), "{elapsed:?}");
     assert_eq!(cluster.claims("g").unwrap().len(), 0);
-    cluster.faults(&json!([])).unwrap();
-    cluster.add(&a).unwrap();
-    cluster.end(&a).unwrap();
+    recovers(&cluster, &a);
     cluster.finish().unwrap();
 }
 
@@ -213,9 +216,7 @@ fn scenario_40_a_call_ends_with_the_time_of_its_add() {
         .unwrap();
     assert!((1..=2000).contains(&left), "{left}");
     cluster.await_claims("g", 1).unwrap();
-    cluster.faults(&json!([])).unwrap();
-    cluster.add(&a).unwrap();
-    cluster.end(&a).unwrap();
+    recovers(&cluster, &a);
     cluster.end(&hit).unwrap();
     cluster.finish().unwrap();
 }
@@ -342,9 +343,7 @@ fn scenario_43_an_answer_without_vlan_and_mac_is_a_failure() {
         })
         .unwrap();
     assert_eq!(cluster.claims("g").unwrap().len(), 0);
-    cluster.faults(&json!([])).unwrap();
-    cluster.add(&a).unwrap();
-    cluster.end(&a).unwrap();
+    recovers(&cluster, &a);
     cluster.finish().unwrap();
 }
 

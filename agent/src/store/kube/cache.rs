@@ -185,33 +185,47 @@ where
 {
     let mut stream = pin!(stream.default_backoff());
     let mut list = List::default();
-    let mut failing = false;
+    let mut health = Health::new(kind);
     loop {
         match stream.try_next().await {
             Ok(None) => return,
-            Err(error) => {
-                report(kind, &mut failing, &error);
-                continue;
-            }
+            Err(error) => health.failed(&error),
             Ok(Some(event)) => {
-                // Before each list, whether it will be answered or not.
-                if !matches!(event, Event::Init) && std::mem::take(&mut failing) {
-                    tracing::info!(kind, "the watch works again");
-                }
+                health.heard(&event);
                 apply(&shared, &mut list, event, &reduce);
             }
         }
     }
 }
 
-/// Once when it begins: the client retries every few seconds and a flood hides the cause.
-pub(super) fn report(kind: &str, failing: &mut bool, error: &watcher::Error) {
-    if !std::mem::replace(failing, true) {
-        tracing::warn!(
-            kind,
-            error = full(error),
-            "the watch fails; what is cached may be outdated until it works again"
-        );
+/// Whether a watch fails. Said once when that begins, since the client retries every few seconds and
+/// a flood hides the cause, and once when it is over.
+pub(super) struct Health {
+    kind: &'static str,
+    failing: bool,
+}
+
+impl Health {
+    pub(super) const fn new(kind: &'static str) -> Self {
+        let failing = false;
+        Self { kind, failing }
+    }
+
+    pub(super) fn failed(&mut self, error: &watcher::Error) {
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(
+                kind = self.kind,
+                error = full(error),
+                "the watch fails; what is cached may be outdated until it works again"
+            );
+        }
+    }
+
+    pub(super) fn heard<R>(&mut self, event: &Event<R>) {
+        // Before each list, whether it will be answered or not.
+        if !matches!(event, Event::Init) && std::mem::take(&mut self.failing) {
+            tracing::info!(kind = self.kind, "the watch works again");
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use spiderpool_controller::objects::pool_api::PoolApi;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::cache::{report, version_number};
+use super::cache::{Health, version_number};
 use super::{Freshness, Marks, PoolObject, StoreError};
 use crate::flow::error::full;
 
@@ -305,16 +305,13 @@ where
 {
     let mut watch = pin!(watch.default_backoff());
     let mut listed = HashSet::new();
-    let mut failing = false;
+    let mut health = Health::new("SpiderIPPool");
     loop {
         match watch.try_next().await {
             Ok(None) => return,
-            Err(error) => report("SpiderIPPool", &mut failing, &error),
+            Err(error) => health.failed(&error),
             Ok(Some(event)) => {
-                // Before each list, whether it will be answered or not.
-                if !matches!(event, Event::Init) && std::mem::take(&mut failing) {
-                    tracing::info!(kind = "SpiderIPPool", "the watch works again");
-                }
+                health.heard(&event);
                 match event {
                     Event::Init => listed.clear(),
                     Event::InitApply(object) => {

@@ -1,5 +1,6 @@
 //! Reconcilers.
 
+mod agenda;
 pub mod coordinator;
 pub mod finalizer;
 pub mod ippool;

@@ -9,9 +9,7 @@ mod attachments;
 mod plan;
 mod write;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
@@ -27,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use crate::chain::full;
 use crate::complaints::Complaints;
 use crate::followed::follow;
-use crate::objects::ObjectKey;
 use crate::objects::parsed::{Parsed, shown};
+use crate::reconcile::agenda::Agenda;
 use crate::tasks::{Context, Ended};
 use attachments::Attachments;
 use write::Writer;
@@ -65,8 +63,7 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
             },
         ),
         resync: env.multus_config.resync,
-        known: BTreeMap::new(),
-        listing: 0,
+        known: Agenda::default(),
         attachments: Attachments::default(),
         complaints: Complaints::default(),
     };
@@ -77,19 +74,10 @@ pub async fn run(context: Context, stop: CancellationToken) -> Ended {
     Ok(())
 }
 
-struct Known {
-    config: Arc<SpiderMultusConfig>,
-    /// When it is brought in line next.
-    due: Instant,
-    /// Of which listing it was a part.
-    listing: u64,
-}
-
 struct Networks {
     writer: Writer,
     resync: Duration,
-    known: BTreeMap<ObjectKey, Known>,
-    listing: u64,
+    known: Agenda<SpiderMultusConfig>,
     attachments: Attachments,
     complaints: Complaints,
 }
@@ -105,15 +93,15 @@ impl Networks {
     ) {
         let (mut configs, mut attachments) = (pin!(configs), pin!(attachments));
         loop {
-            let next = self.known.values().map(|known| known.due).min();
             // With no object there is nothing to wait for.
+            let next = self.known.next();
             let next = next.unwrap_or_else(|| Instant::now() + self.resync);
             tokio::select! {
                 biased;
                 // A watch begins anew for ever, and tells by itself when it fails.
                 Some(event) = configs.next() => {
                     if let Ok(event) = event {
-                        self.config_event(event);
+                        self.known.take(event, &mut self.complaints);
                     }
                 }
                 Some(event) = attachments.next() => {
@@ -122,43 +110,6 @@ impl Networks {
                     }
                 }
                 () = sleep_until(next) => self.bring_due_in_line().await,
-            }
-        }
-    }
-
-    fn config_event(&mut self, event: Event<Config>) {
-        match event {
-            Event::Init => self.listing += 1,
-            Event::InitApply(config) | Event::Apply(config) => self.changed(&config),
-            Event::InitDone => {
-                let listing = self.listing;
-                self.known.retain(|_, known| known.listing == listing);
-            }
-            Event::Delete(config) => {
-                self.known.remove(&key(&config));
-                self.complaints.forget(&config.shown());
-            }
-        }
-    }
-
-    fn changed(&mut self, config: &Config) {
-        let (key, about) = (key(config), config.shown());
-        match &config.object {
-            Err(why) => {
-                // What was made of it before it could not be read any more stays.
-                self.known.remove(&key);
-                self.complaints.say(&about, &why.to_string());
-            }
-            Ok(object) => {
-                if !self.known.contains_key(&key) {
-                    self.complaints.over(&about);
-                }
-                let known = Known {
-                    config: Arc::clone(object),
-                    due: Instant::now(),
-                    listing: self.listing,
-                };
-                self.known.insert(key, known);
             }
         }
     }
@@ -181,26 +132,17 @@ impl Networks {
     /// Whoever it was made of, by its owner and by its name: somebody may have changed either.
     fn wake_for(&mut self, found: &Attachment) {
         let owner = attachments::owner(found);
-        for (key, known) in &mut self.known {
-            let meta = &known.config.metadata;
-            let is_owner = owner.is_some() && meta.uid.as_deref() == owner;
+        self.known.wake(|key, config| {
+            let is_owner = owner.is_some() && config.metadata.uid.as_deref() == owner;
             let is_named = Some(&key.namespace) == found.metadata.namespace.as_ref()
-                && multus::attachment_name(&key.name, known.config.annotations())
-                    == found.name_any();
-            if is_owner || is_named {
-                known.due = Instant::now();
-            }
-        }
+                && multus::attachment_name(&key.name, config.annotations()) == found.name_any();
+            is_owner || is_named
+        });
     }
 
     async fn bring_due_in_line(&mut self) {
-        let now = Instant::now();
-        let due = self.known.iter().filter(|(_, known)| known.due <= now);
-        let due: Vec<_> = due
-            .map(|(key, known)| (key.clone(), Arc::clone(&known.config)))
-            .collect();
         let mut works = Vec::new();
-        for (key, config) in due {
+        for (key, config) in self.known.due() {
             let (writer, attachments) = (&self.writer, &self.attachments);
             works.push(async move {
                 let ended = writer.bring_in_line(&config, attachments).await;
@@ -226,13 +168,7 @@ impl Networks {
                     RETRY
                 }
             };
-            if let Some(known) = self.known.get_mut(&key) {
-                known.due = Instant::now() + wait;
-            }
+            self.known.put_off(&key, wait);
         }
     }
-}
-
-fn key(config: &Config) -> ObjectKey {
-    ObjectKey::new(config.namespace().unwrap_or_default(), config.name_any())
 }

@@ -23,6 +23,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::agenda::Agenda;
 use super::ippool::News;
 use crate::chain::full;
 use crate::complaints::Complaints;
@@ -48,8 +49,7 @@ pub async fn run(context: Context, mut pools: UnboundedReceiver<News>, stop: Can
         resync: settings.env.subnet_resync,
         complete: false,
         pools: BTreeMap::new(),
-        known: BTreeMap::new(),
-        listing: 0,
+        known: Agenda::default(),
         reserved: BTreeMap::new(),
         complaints: Complaints::default(),
     };
@@ -65,12 +65,6 @@ struct Pool {
     seen: carving::Pool,
 }
 
-struct Known {
-    subnet: Arc<SpiderSubnet>,
-    due: Instant,
-    listing: u64,
-}
-
 struct Subnets {
     writer: Writer,
     is_on: bool,
@@ -79,8 +73,7 @@ struct Subnets {
     complete: bool,
     /// `None`: it cannot be read.
     pools: BTreeMap<String, Option<Pool>>,
-    known: BTreeMap<String, Known>,
-    listing: u64,
+    known: Agenda<SpiderSubnet>,
     /// Subnet and pool: since when the pool of an entry does not exist.
     reserved: BTreeMap<(String, String), Instant>,
     complaints: Complaints,
@@ -94,8 +87,7 @@ impl Subnets {
     ) {
         let mut subnets = pin!(subnets);
         loop {
-            let next = self.known.values().map(|known| known.due).min();
-            let next = next.filter(|_| self.complete);
+            let next = self.known.next().filter(|_| self.complete);
             // With no subnet there is nothing to wait for.
             let next = next.unwrap_or_else(|| Instant::now() + self.resync);
             tokio::select! {
@@ -104,7 +96,7 @@ impl Subnets {
                 // A watch begins anew for ever, and tells by itself when it fails.
                 Some(event) = subnets.next() => {
                     if let Ok(event) = event {
-                        self.subnet_event(event);
+                        self.known.take(event, &mut self.complaints);
                     }
                 }
                 () = sleep_until(next) => self.look_at_due().await,
@@ -137,58 +129,15 @@ impl Subnets {
     /// The subnets of which a pool had or has something. One that was unknown may be anybody's.
     fn wake(&mut self, before: Option<&Pool>, after: Option<&Pool>) {
         let nets = [before, after].map(|pool| pool.and_then(|pool| pool.seen.net));
-        for known in self.known.values_mut() {
-            let net = known.subnet.spec.subnet.parse().ok();
-            if before.is_none() || (net.is_some() && nets.contains(&net)) {
-                known.due = Instant::now();
-            }
-        }
-    }
-
-    fn subnet_event(&mut self, event: Event<Parsed<SpiderSubnet>>) {
-        match event {
-            Event::Init => self.listing += 1,
-            Event::InitApply(subnet) | Event::Apply(subnet) => self.changed(&subnet),
-            Event::InitDone => {
-                let listing = self.listing;
-                self.known.retain(|_, known| known.listing == listing);
-            }
-            Event::Delete(subnet) => {
-                self.known.remove(&subnet.name_any());
-                self.complaints.forget(&subnet.shown());
-            }
-        }
-    }
-
-    fn changed(&mut self, subnet: &Parsed<SpiderSubnet>) {
-        let (name, about) = (subnet.name_any(), subnet.shown());
-        match &subnet.object {
-            Err(why) => {
-                self.known.remove(&name);
-                self.complaints.say(&about, &why.to_string());
-            }
-            Ok(object) => {
-                if !self.known.contains_key(&name) {
-                    self.complaints.over(&about);
-                }
-                let known = Known {
-                    subnet: Arc::clone(object),
-                    due: Instant::now(),
-                    listing: self.listing,
-                };
-                self.known.insert(name, known);
-            }
-        }
+        self.known.wake(|_, subnet| {
+            let net = subnet.spec.subnet.parse().ok();
+            before.is_none() || (net.is_some() && nets.contains(&net))
+        });
     }
 
     async fn look_at_due(&mut self) {
-        let now = Instant::now();
-        let due = self.known.iter().filter(|(_, known)| known.due <= now);
-        let due: Vec<_> = due
-            .map(|(name, known)| (name.clone(), Arc::clone(&known.subnet)))
-            .collect();
-        for (name, subnet) in due {
-            let about = shown::<SpiderSubnet>(None, &name);
+        for (key, subnet) in self.known.due() {
+            let about = shown::<SpiderSubnet>(None, &key.name);
             let wait = match self.bring_in_line(&subnet).await {
                 Ok(wait) => {
                     self.complaints.over(&about);
@@ -199,9 +148,7 @@ impl Subnets {
                     RETRY
                 }
             };
-            if let Some(known) = self.known.get_mut(&name) {
-                known.due = Instant::now() + wait;
-            }
+            self.known.put_off(&key, wait);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use spiderpool_api::allocation::Records;
@@ -35,9 +36,6 @@ impl Marks {
     }
 }
 
-/// Where the text of the records is.
-const RECORDS: &str = "/status/allocatedIPs";
-
 /// One version of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolObject {
@@ -55,7 +53,7 @@ impl PoolObject {
     /// [`StoreError::Malformed`] names the pool when it is no pool object at all. A pool object
     /// with impossible values is kept, see [`PoolObject::pool`].
     pub fn from_raw(raw: Value) -> Result<Self, StoreError> {
-        Self::typed_from(raw, None, None)
+        Self::typed_from(raw, None)
     }
 
     /// The same; metadata that `memo` knows is not decoded again.
@@ -63,29 +61,41 @@ impl PoolObject {
     /// # Errors
     /// As [`PoolObject::from_raw`].
     pub fn from_raw_with(raw: Value, memo: &Memo) -> Result<Self, StoreError> {
-        Self::typed_from(raw, None, Some(memo))
+        Self::typed_from(raw, Some(memo))
     }
 
-    /// Types what the API answers to a write of `sent`: records that come back as they were sent
-    /// need not be read again, which is most of the work with a full pool.
+    /// What a conditional write of `sent`, made of this object with `records`, has made of it; `metadata` is
+    /// the API's answer. The condition held, so all but the two fields written and what the API keeps
+    /// of metadata is as it was read.
     ///
     /// # Errors
-    /// As [`PoolObject::from_raw`].
-    pub fn from_answer(
-        raw: Value,
-        sent: &Value,
+    /// The error of reading `metadata`.
+    pub(super) fn written(
+        &self,
+        mut sent: Value,
         records: &Records,
-        memo: Option<&Memo>,
-    ) -> Result<Self, StoreError> {
-        let same = raw.pointer(RECORDS) == sent.pointer(RECORDS);
-        Self::typed_from(raw, same.then_some(records), memo)
+        metadata: Value,
+    ) -> Result<Self, serde_json::Error> {
+        let mut typed = self.typed.clone();
+        typed.metadata = ObjectMeta::deserialize(&metadata)?;
+        if let Some(status) = typed.status.as_mut() {
+            status.allocated_ip_count = Some(records.count());
+        }
+        if let Some(object) = sent.as_object_mut() {
+            object.insert("metadata".into(), metadata);
+        }
+        let decoded = self.decoded.clone().map(|pool| {
+            without_text(&mut sent);
+            Arc::new(pool.with_records(records.clone()))
+        });
+        Ok(Self {
+            raw: sent,
+            typed,
+            decoded,
+        })
     }
 
-    fn typed_from(
-        mut raw: Value,
-        known: Option<&Records>,
-        memo: Option<&Memo>,
-    ) -> Result<Self, StoreError> {
+    fn typed_from(mut raw: Value, memo: Option<&Memo>) -> Result<Self, StoreError> {
         let mut typed = match SpiderIPPool::deserialize(&raw) {
             Ok(typed) => typed,
             Err(source) => {
@@ -97,32 +107,20 @@ impl PoolObject {
             }
         };
         let mut status = typed.status.take().unwrap_or_default();
-        if known.is_some() {
-            status.allocated_ips = None;
-        }
         let meta = PoolMeta::from(&typed);
         let decoded = Pool::from_parts_with(&meta, &typed.spec, &status, |text| match memo {
             Some(memo) => memo.decode(&meta.name, text),
             None => Metadata::decode(text).map(Arc::new),
         });
-        let decoded = decoded.map(|mut pool| {
-            if let Some(records) = known {
-                pool.records.clone_from(records);
-            }
-            Arc::new(pool)
-        });
-        // The text is the largest part by far, and the records are what it says.
         status.allocated_ips = None;
-        if decoded.is_ok()
-            && let Some(status) = raw.get_mut("status").and_then(Value::as_object_mut)
-        {
-            status.remove("allocatedIPs");
+        if decoded.is_ok() {
+            without_text(&mut raw);
         }
         typed.status = Some(status);
         Ok(Self {
             raw,
             typed,
-            decoded: decoded.map_err(Arc::new),
+            decoded: decoded.map(Arc::new).map_err(Arc::new),
         })
     }
 
@@ -205,6 +203,13 @@ impl PoolObject {
     }
 }
 
+/// The text is the largest part by far, and the records are what it says.
+fn without_text(object: &mut Value) {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("allocatedIPs");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,26 +240,45 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_as_what_it_says() {
+    fn what_is_written_is_what_a_read_of_it_gives() {
         let record = serde_json::from_value(json!({"pod": "a/b", "podUid": "u"})).unwrap();
         let mut records = Records::default();
         records.insert("10.0.0.9".parse().unwrap(), record);
-        let raw = json!({"metadata": {"name": "p", "resourceVersion": "7"},
-            "spec": {"subnet": "10.0.0.0/24"}, "status": {"totalIPCount": 3}});
-        let sent = PoolObject::from_raw(raw).unwrap().with_records(&records);
-        let mut answer = sent.clone();
-        answer["metadata"]["resourceVersion"] = "8".into();
-        let read = |answer: &Value| {
-            let pool = PoolObject::from_answer(answer.clone(), &sent, &records, None).unwrap();
-            assert_eq!(pool.raw(), *answer);
-            pool.pool().unwrap().records.clone()
-        };
-        assert_eq!(read(&answer), records);
-        // A server that changes what it is sent: what is stored counts.
-        answer["status"]["allocatedIPs"] = r#"{"10.0.0.8":{"pod":"c/d","podUid":"v"}}"#.into();
-        let stored = read(&answer);
-        assert_ne!(stored, records);
-        assert_eq!(stored.count(), 1);
+        let raw = json!({"metadata": {"name": "p", "uid": "u-p", "resourceVersion": "7", "vendor.io/x": 1},
+            "spec": {"subnet": "10.0.0.0/24", "novel": true},
+            "status": {"totalIPCount": 3, "futureField": [1], "allocatedIPs": "{}"}});
+        let read = PoolObject::from_raw(raw).unwrap();
+        let sent = read.with_records(&records);
+        let mut stored = sent.clone();
+        stored["metadata"]["resourceVersion"] = "8".into();
+        stored["metadata"]["managedFields"] = json!([{"manager": "agent"}]);
+        let answer = stored["metadata"].clone();
+        let written = read.written(sent, &records, answer).unwrap();
+        let again = PoolObject::from_raw(stored.clone()).unwrap();
+        assert_eq!(written.raw(), stored);
+        assert_eq!(
+            format!("{:?}", written.typed()),
+            format!("{:?}", again.typed())
+        );
+        assert_eq!(written.resource_version(), "8");
+        let [ours, theirs] = [&written, &again].map(|object| object.pool().unwrap());
+        assert_eq!([&ours.records, &theirs.records], [&records; 2]);
+        // Records that are equal need not look the same.
+        let rest = |pool: &Pool| format!("{:?}", pool.with_records(Records::default()));
+        assert_eq!(rest(ours), rest(theirs));
+    }
+
+    #[test]
+    fn an_answer_without_metadata_is_an_error() {
+        let raw = json!({"metadata": {"name": "p"}, "spec": {"subnet": "10.0.0.0/24"}});
+        let read = PoolObject::from_raw(raw).unwrap();
+        let sent = read.with_records(&Records::default());
+        for answer in [Value::Null, json!("OK"), json!({"labels": 7})] {
+            assert!(
+                read.written(sent.clone(), &Records::default(), answer)
+                    .is_err()
+            );
+        }
     }
 
     #[test]

@@ -412,6 +412,10 @@ mod tests {
                 bad("http://p:0") + "the port is not in 1-65535",
             ),
             (
+                "{serverUrl: 'http://u:geheim@p'}",
+                bad("http://***@p") + "it has a user name; a provider is told none",
+            ),
+            (
                 "{serverUrl: 'http://p', httpRequestTimeout: 0s}",
                 format!("{invalid}httpRequestTimeout \"0s\": timeout must be positive"),
             ),

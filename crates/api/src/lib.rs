@@ -25,6 +25,7 @@ pub mod multus_config;
 pub mod names;
 pub mod observer_v1;
 pub mod provider;
+pub mod public_url;
 pub mod reserved_ip;
 pub mod selector;
 pub mod subnet;

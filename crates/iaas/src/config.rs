@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use spiderpool_api::public_url::without_secrets;
 
 use crate::ca::{self, CaError};
 use crate::duration::{DurationError, GoDuration};
@@ -167,7 +168,7 @@ pub enum ConfigError {
     /// Not where a provider can be.
     #[error("invalid iaasNetworkProvider.serverUrl {value:?}: {reason}")]
     ServerUrl {
-        /// As written.
+        /// As written, without its secrets.
         value: String,
         /// What is wrong with it.
         reason: String,
@@ -194,7 +195,8 @@ impl Section {
             None if self.enabled == Some(true) => return Err(ConfigError::Nowhere),
             None => return Ok(None),
             Some(Generation::First) if self.has_service() => {
-                return Err(ConfigError::TwoGenerations(self.server_url.clone()));
+                let url = without_secrets(&self.server_url);
+                return Err(ConfigError::TwoGenerations(url));
             }
             Some(Generation::First) => return self.first_generation(read).map(Some),
             Some(Generation::Second) => {}
@@ -392,9 +394,13 @@ mod tests {
         ] {
             assert_eq!(judged(&yaml), Err(text), "{yaml}");
         }
-        let both = r#"invalid iaasNetworkProvider.serverUrl "http://p": iaasNetworkProvider.service.name is set too; remove one of them"#;
-        for yaml in ["{serverUrl: 'http://p', service: {name: p}}", "{serverUrl: 'http://p', url: 'http://q'}"] {
-            assert_eq!(judged(yaml), Err(both.to_owned()), "{yaml}");
+        let both = |url: &str| format!(r#"invalid iaasNetworkProvider.serverUrl "{url}": iaasNetworkProvider.service.name is set too; remove one of them"#);
+        for (yaml, url) in [
+            ("{serverUrl: 'http://p', service: {name: p}}", "http://p"),
+            ("{serverUrl: 'http://p', url: 'http://q'}", "http://p"),
+            ("{serverUrl: 'http://u:geheim@p', url: 'http://q'}", "http://***@p"),
+        ] {
+            assert_eq!(judged(yaml), Err(both(url)), "{yaml}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use http::Uri;
 use rustls::pki_types::ServerName;
+use spiderpool_api::public_url::without_secrets;
 
 use super::tls;
 use crate::config::ProviderConfig;
@@ -16,7 +17,7 @@ pub enum ClientError {
     /// Not like `http://host:port` or `https://host:port`.
     #[error("provider URL {url:?} is not like https://host:port: {reason}")]
     Url {
-        /// As given.
+        /// As given, without its secrets.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -51,7 +52,7 @@ impl Endpoint {
     /// [`ClientError::Url`].
     pub fn parse(url: &str) -> Result<Self, ClientError> {
         let wrong = |reason: &str| ClientError::Url {
-            url: url.to_owned(),
+            url: without_secrets(url),
             reason: reason.to_owned(),
         };
         let uri: Uri = url
@@ -73,7 +74,7 @@ impl Endpoint {
             .strip_prefix(host)
             .map(|rest| rest.strip_prefix(':'))
         {
-            None => return Err(wrong("it has a user name")),
+            None => return Err(wrong("it has a user name; a provider is told none")),
             Some(None) => port,
             Some(Some(digits)) => match digits.parse() {
                 Ok(port @ 1..) => port,
@@ -204,17 +205,33 @@ mod tests {
             "sim:8080",
             "ftp://sim",
             "http://sim/v1",
-            "http://sim?a=b",
             "/x",
             "http://sim:0",
             "http://sim:99999",
             "http://[::1]:65536",
             "http://sim:80x",
             "http://sim:",
-            "http://user@sim:80",
         ] {
             let error = Endpoint::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("{url:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refused_url_does_not_tell_its_secrets() {
+        for (url, shown) in [
+            ("http://user:geheim@sim:80", "http://***@sim:80"),
+            ("http://geheim@sim", "http://***@sim"),
+            ("ftp://user:geheim@sim", "ftp://***@sim"),
+            ("user:geheim@sim:80", "***@sim:80"),
+            ("http://user:ge heim@sim", "http://***@sim"),
+            ("http://user:ge/heim@sim", "http://***@sim"),
+            ("http://sim?token=geheim", "http://sim?***"),
+        ] {
+            let error = Endpoint::parse(url).unwrap_err();
+            let text = format!("{error} {error:?}");
+            assert!(text.contains(&format!("{shown:?}")), "{text}");
+            assert!(!text.contains("heim"), "{text}");
         }
     }
 

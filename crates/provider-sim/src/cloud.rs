@@ -2,10 +2,12 @@
 //! gives the time, chance comes from a seed.
 //!
 //! The provider's memory is another table; it may be lost, this one may not. The fabric forwards
-//! by [`Cloud::bindings`]. Changes are in [`change`], invariants in [`audit`].
+//! by [`Cloud::bindings`]. Changes are in [`change`], invariants in [`audit`], what a
+//! file may remember in [`saved`].
 
 pub mod audit;
 pub mod change;
+pub mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -26,7 +26,7 @@ use crate::reclaim::Reclaimed;
 use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::settings::{Latency, Settings};
+use crate::settings::{Latency, MAX_MS, Settings, SettingsError};
 use crate::topology::Topology;
 
 type Shared = State<Arc<Service>>;
@@ -51,7 +51,16 @@ pub fn without_fabric(service: Arc<Service>) -> Router {
             get(|| async { Json(Counters::default().snapshot()) }),
         )
         .route("/admin/packets", get(|| async { Json(json!([])) }))
+        .route("/admin/hold", post(no_fabric))
+        .route("/admin/unhold", post(no_fabric))
+        .route("/admin/bindings", put(no_fabric))
         .with_state(service)
+}
+
+/// In the form of the fabric's own errors.
+async fn no_fabric() -> (StatusCode, Json<Value>) {
+    let text = "there is no fabric that moves frames: start it with --fabric";
+    (StatusCode::CONFLICT, Json(json!({ "error": text })))
 }
 
 async fn show_bindings(State(service): Shared) -> Json<View> {
@@ -285,6 +294,11 @@ async fn crash(State(service): Shared, body: Bytes) -> Result<StatusCode, Refusa
         text => serde_json::from_slice(text),
     };
     let told: Crash = told.map_err(|error| Refusal::invalid(error.to_string()))?;
+    let (key, value) = ("downMs", told.down_ms);
+    if value > MAX_MS {
+        let error = SettingsError::Long { key, value };
+        return Err(Refusal::invalid(error.to_string()));
+    }
     if service.crash(Duration::from_millis(told.down_ms)).await {
         return Ok(StatusCode::NO_CONTENT);
     }

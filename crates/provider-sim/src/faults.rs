@@ -2,9 +2,12 @@
 //! or a node, some number of times. Pure; [`crate::contract`] and [`crate::engine`] ask it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::settings::MAX_MS;
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +78,7 @@ const TIMED: &[Op] = &[
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// Not of this operation.
-    #[error("fault {at}: {kind:?} cannot befall {op:?}, but {can:?}")]
+    #[error("fault {at}: {kind} cannot befall {op}, but {}", list(can))]
     Op {
         /// Its place in the list, from 0.
         at: usize,
@@ -100,6 +103,39 @@ pub enum FaultError {
         /// Its place in the list, from 0.
         at: usize,
     },
+    /// Nothing would be later.
+    #[error("fault {at}: delay without delayMs delays nothing")]
+    NoDelay {
+        /// Its place in the list, from 0.
+        at: usize,
+    },
+    /// Longer than anything here lasts.
+    #[error("fault {at}: delayMs is {value}; it must be at most a day, {MAX_MS} ms")]
+    Long {
+        /// Its place in the list, from 0.
+        at: usize,
+        /// As given, milliseconds.
+        value: u64,
+    },
+}
+
+fn list(operations: &[Op]) -> String {
+    let words: Vec<String> = operations.iter().map(Op::to_string).collect();
+    words.join(", ")
+}
+
+/// The word in a rule.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// The word in a rule.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// What a rule is for.
@@ -197,6 +233,13 @@ impl Faults {
                     return Err(FaultError::Status { at, status });
                 }
                 _ if rule.times == Some(0) => return Err(FaultError::Times { at }),
+                _ if rule.delay_ms > MAX_MS => {
+                    let value = rule.delay_ms;
+                    return Err(FaultError::Long { at, value });
+                }
+                _ if kind == Kind::Delay && rule.delay_ms == 0 => {
+                    return Err(FaultError::NoDelay { at });
+                }
                 _ => {}
             }
         }
@@ -375,10 +418,14 @@ mod tests {
     #[rustfmt::skip] // a case a line
     fn rules_that_can_do_nothing_are_refused() {
         let check = |rules: &str| Faults::check(&serde_json::from_str::<Vec<Fault>>(rules).unwrap());
-        assert_eq!(check(r#"[{"op":"create","kind":"delay"},{"op":"release","kind":"refuse"}]"#), Ok(()));
+        assert_eq!(check(r#"[{"op":"create","kind":"delay","delayMs":86400000},{"op":"release","kind":"refuse"}]"#), Ok(()));
         for (rule, text) in [
-            (r#"{"op":"create","kind":"vlan-zero"}"#, "fault 1: VlanZero cannot befall Create, but [Allocate]"),
-            (r#"{"op":"publish","kind":"no-forward"}"#, "fault 1: NoForward cannot befall Publish, but [Forward]"),
+            (r#"{"op":"create","kind":"vlan-zero"}"#, "fault 1: vlan-zero cannot befall create, but allocate"),
+            (r#"{"op":"publish","kind":"no-forward"}"#, "fault 1: no-forward cannot befall publish, but forward"),
+            (r#"{"op":"publish","kind":"hang"}"#, "fault 1: hang cannot befall publish, but allocate, release"),
+            (r#"{"op":"create","kind":"delay"}"#, "fault 1: delay without delayMs delays nothing"),
+            (r#"{"kind":"late-success","delayMs":86400001}"#, "fault 1: delayMs is 86400001; it must be at most a day, 86400000 ms"),
+            (r#"{"kind":"delay","delayMs":18446744073709551615}"#, "fault 1: delayMs is 18446744073709551615; it must be at most a day, 86400000 ms"),
             (r#"{"kind":"status","status":101}"#, "fault 1: status 101 is not in 200-599"),
             (r#"{"kind":"hang","times":0}"#, "fault 1: times is 0"),
         ] {

@@ -50,6 +50,23 @@ impl Ranges {
                 .any(|(from, to)| (*from..=*to).contains(&number))
     }
 
+    /// The lowest address that others have too.
+    #[must_use]
+    pub fn first_shared(&self, others: &Self) -> Option<IpAddr> {
+        if self.is_ipv6 != others.is_ipv6 {
+            return None;
+        }
+        let theirs = |(from, to): &(u128, u128)| {
+            let shared = others.spans.iter().filter_map(|(first, last)| {
+                let low = *from.max(first);
+                (low <= *to.min(last)).then_some(low)
+            });
+            shared.min()
+        };
+        let shared = self.spans.iter().filter_map(theirs).min()?;
+        address(self.is_ipv6, shared)
+    }
+
     /// All of them, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
         let numbers = self.spans.iter().flat_map(|(from, to)| *from..=*to);
@@ -110,6 +127,23 @@ fn address(is_ipv6: bool, number: u128) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[rustfmt::skip] // a row a line
+    fn shared_addresses_are_found() {
+        for (one, other, shared) in [
+            (&["10.0.0.1-10.0.0.3"][..], &["10.0.0.3-10.0.0.9"][..], Some("10.0.0.3")),
+            (&["10.0.0.1", "10.0.0.7-10.0.0.9"], &["10.0.0.2-10.0.0.6", "10.0.0.8"], Some("10.0.0.8")),
+            (&["10.0.0.0-10.0.0.9"], &["10.0.0.4"], Some("10.0.0.4")),
+            (&["10.0.0.1-10.0.0.3"], &["10.0.0.4-10.0.0.9"], None),
+            (&["10.0.0.1"], &["::a00:1"], None),
+            (&["10.0.0.1"], &[], None),
+        ] {
+            let (one, other) = (Ranges::new(one.iter().copied(), []), Ranges::new(other.iter().copied(), []));
+            let shared = shared.map(|text| text.parse().unwrap());
+            assert_eq!((one.first_shared(&other), other.first_shared(&one)), (shared, shared));
+        }
+    }
 
     #[test]
     #[rustfmt::skip] // a row a line

@@ -107,7 +107,7 @@ impl Service {
         let mut cloud = Cloud::new(&topology, settings.seed);
         cloud.quarantine_for(settings.vlan_quarantine());
         if let Some(path) = &state_file
-            && let Some(saved) = state_file::read(path)?
+            && let Some(saved) = state_file::read(path, &topology)?
         {
             cloud.restore(saved, Duration::ZERO);
         }

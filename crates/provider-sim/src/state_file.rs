@@ -11,6 +11,8 @@ use spiderpool_iaas::regular_file;
 use tracing::{error, info};
 
 use crate::cloud::Saved;
+use crate::cloud::saved::SavedError;
+use crate::topology::Topology;
 
 /// Longest state file, bytes: 100,000 sub-ENIs.
 const MAX_STATE: u64 = 64 << 20;
@@ -33,6 +35,14 @@ pub enum StateError {
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,
+    },
+    /// It remembers what cannot be.
+    #[error("the state file {} does not fit together or to the topology: remove it to begin with an empty cloud", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// The first contradiction.
+        source: SavedError,
     },
     /// Another process works on it.
     #[error("another provider-sim works on the state file {}: end it, or name another file", path.display())]
@@ -81,11 +91,12 @@ impl StateLock {
     }
 }
 
-/// What the file remembers; `None`: it is not there. Blocks, but not for a pipe.
+/// What the file remembers of the cloud of a topology; `None`: it is not there. Blocks, but not for
+/// a pipe.
 ///
 /// # Errors
-/// [`StateError::Read`], [`StateError::Parse`].
-pub fn read(path: &Path) -> Result<Option<Saved>, StateError> {
+/// [`StateError::Read`], [`StateError::Parse`], [`StateError::Unfit`].
+pub fn read(path: &Path, topology: &Topology) -> Result<Option<Saved>, StateError> {
     let path_of = || path.to_owned();
     match regular_file::read(path, MAX_STATE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -94,7 +105,12 @@ pub fn read(path: &Path) -> Result<Option<Saved>, StateError> {
             source,
         }),
         Ok(text) => {
-            let saved = serde_json::from_slice(&text).map_err(|source| StateError::Parse {
+            let saved: Saved =
+                serde_json::from_slice(&text).map_err(|source| StateError::Parse {
+                    path: path_of(),
+                    source,
+                })?;
+            saved.check(topology).map_err(|source| StateError::Unfit {
                 path: path_of(),
                 source,
             })?;
@@ -120,6 +136,27 @@ pub fn write(path: &Path, saved: &Saved) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_another_topology_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        let topology = r#"{parents: [], subnets: [], gateway: {ifname: gw0}}"#;
+        let topology = serde_saphyr::from_str(topology).unwrap();
+        assert_eq!(read(&path, &topology).unwrap(), None);
+        let text = r#"{"quarantine":[],"subEnis":[{"mac":"fa:16:3e:00:00:0a","ipv4":"10.72.0.10","pool":"g",
+            "state":{"phase":"bound","parent":"fa:16:3e:01:00:01","vlan":7}}]}"#;
+        fs::write(&path, text).unwrap();
+        let error = read(&path, &topology).unwrap_err();
+        let text = spiderpool_api::causes::with_causes(&error);
+        for part in [
+            "state.json does not fit",
+            "remove it",
+            "which the topology lacks",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 
     #[test]
     fn one_process_at_a_time_has_the_file() {

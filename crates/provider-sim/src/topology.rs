@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_iaas::regular_file;
 
-pub use check::UnfitError;
+pub use check::{PoolsError, UnfitError};
 
 /// Longest topology or settings, bytes.
 const MAX_FILE: u64 = 16 << 20;

@@ -31,10 +31,12 @@ pub enum TableError {
         mac: Mac,
     },
     /// A VLAN is taken twice on one parent.
-    #[error("sub-ENI {mac}: VLAN {vlan} is used twice on parent NIC {parent}")]
+    #[error("sub-ENI {mac}: VLAN {vlan} of parent NIC {parent} is sub-ENI {by}'s")]
     Vlan {
         /// The second one.
         mac: Mac,
+        /// The first one.
+        by: Mac,
         /// The VLAN.
         vlan: VlanId,
         /// Their parent.
@@ -46,9 +48,19 @@ pub enum TableError {
         /// The sub-ENI.
         mac: Mac,
     },
-    /// Bound twice, or a gateway's.
-    #[error("sub-ENI {mac}: address {ip} is bound twice or a gateway's")]
+    /// Bound twice.
+    #[error("sub-ENI {mac}: address {ip} is sub-ENI {by}'s")]
     Taken {
+        /// The second one.
+        mac: Mac,
+        /// The first one.
+        by: Mac,
+        /// The address.
+        ip: IpAddr,
+    },
+    /// A gateway's.
+    #[error("sub-ENI {mac}: address {ip} is a gateway's")]
+    OfGateway {
         /// The sub-ENI.
         mac: Mac,
         /// The address.
@@ -159,9 +171,11 @@ impl Table {
         };
         let at = self.entries.len();
         let vlan = (parent, binding.vlan.get());
-        if self.by_vlan.insert(vlan, at).is_some() {
+        let before = self.by_vlan.insert(vlan, at);
+        if let Some(by) = self.mac_at(before) {
             return Err(TableError::Vlan {
                 mac,
+                by,
                 vlan: binding.vlan,
                 parent: binding.parent,
             });
@@ -171,12 +185,20 @@ impl Table {
             return Err(TableError::Mac { mac });
         }
         for ip in binding.addresses() {
-            if self.is_gateway_ip(ip) || self.by_ip.insert(ip, at).is_some() {
-                return Err(TableError::Taken { mac, ip });
+            if self.is_gateway_ip(ip) {
+                return Err(TableError::OfGateway { mac, ip });
+            }
+            let before = self.by_ip.insert(ip, at);
+            if let Some(by) = self.mac_at(before) {
+                return Err(TableError::Taken { mac, by, ip });
             }
         }
         self.entries.push(entry);
         Ok(())
+    }
+
+    fn mac_at(&self, at: Option<usize>) -> Option<Mac> {
+        Some(self.entries.get(at?)?.mac)
     }
 
     /// The one subnet that contains every address of the binding.

@@ -130,3 +130,38 @@ async fn it_wipes_the_cloud() {
     send(&rig, "POST", "/admin/crash", &Value::Null).await;
     rig.audit().await;
 }
+
+#[tokio::test]
+#[rustfmt::skip] // a case a line
+async fn what_could_do_nothing_is_refused_in_the_words_of_who_wrote_it() {
+    let rig = rig().await;
+    let mut outside = serde_json::to_value(topology()).unwrap();
+    outside["pools"][0]["ips"] = json!(["10.72.0.1"]);
+    for (method, path, body, text) in [
+        ("POST", "/admin/faults", json!([{ "kind": "delay" }]), "fault 0: delay without delayMs delays nothing"),
+        ("POST", "/admin/faults", json!([{ "kind": "hang", "op": "publish" }]), "fault 0: hang cannot befall publish, but allocate, release"),
+        ("POST", "/admin/faults", json!([{ "kind": "delay", "delayMs": u64::MAX }]), "fault 0: delayMs is 18446744073709551615; it must be at most a day, 86400000 ms"),
+        ("POST", "/admin/crash", json!({ "downMs": u64::MAX }), "downMs is 18446744073709551615; it must be at most a day, 86400000 ms"),
+        ("PUT", "/admin/topology", outside, "pool g: 10.72.0.1 is its subnet's gateway"),
+    ] {
+        let (status, told) = send_for(&rig, method, path, &body).await;
+        assert_eq!((status, &told["message"]), (StatusCode::BAD_REQUEST, &json!(text)), "{told}");
+    }
+    assert!(rig.service.is_ready(), "it did not go down");
+}
+
+/// What needs a fabric says so where there is none.
+#[tokio::test]
+async fn nothing_is_held_back_without_a_fabric() {
+    let rig = rig().await;
+    for (method, path, body) in [
+        ("POST", "/admin/hold", json!({ "ip": "10.72.0.10" })),
+        ("POST", "/admin/unhold", json!({ "ip": "10.72.0.10" })),
+        ("PUT", "/admin/bindings", json!([])),
+    ] {
+        let (status, told) = send_for(&rig, method, path, &body).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{path}");
+        let text = told["error"].as_str().unwrap();
+        assert!(text.contains("--fabric"), "{path}: {text}");
+    }
+}

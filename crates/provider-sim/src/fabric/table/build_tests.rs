@@ -55,14 +55,14 @@ fn contradictions_are_refused_and_named() {
     #[rustfmt::skip] // a row a line
     let cases: Vec<(&str, Vec<Binding>, TableError)> = vec![
         ("parent unknown", changed(|b| b.parent = "fa:16:3e:01:00:09".parse().unwrap()), TableError::UnknownParent { mac: eleven, parent: foreign }),
-        ("vlan twice on a parent", changed(|b| b.parent = PARENT_1.parse().unwrap()), TableError::Vlan { mac: eleven, vlan: 100.try_into().unwrap(), parent: parent_1 }),
+        ("vlan twice on a parent", changed(|b| b.parent = PARENT_1.parse().unwrap()), TableError::Vlan { mac: eleven, by: pod_mac(10), vlan: 100.try_into().unwrap(), parent: parent_1 }),
         ("mac twice", changed(|b| b.mac = pod_mac(10)), TableError::Mac { mac: pod_mac(10) }),
         ("mac of a parent", changed(|b| b.mac = b.parent), TableError::Mac { mac: PARENT_2.parse().unwrap() }),
         ("mac of the gateway", changed(|b| b.mac = GATEWAY_MAC.parse().unwrap()), TableError::Mac { mac: gateway }),
         ("group mac", changed(|b| b.mac = Mac::BROADCAST), TableError::Mac { mac: Mac::BROADCAST }),
         ("no address", changed(|b| (b.ipv4, b.ipv6) = (None, None)), TableError::NoAddress { mac: eleven }),
-        ("address twice", changed(|b| b.ipv4 = Some([172, 16, 0, 10].into())), TableError::Taken { mac: eleven, ip: ip("172.16.0.10") }),
-        ("address of the gateway", changed(|b| b.ipv6 = Some("fd00:16::1".parse().unwrap())), TableError::Taken { mac: eleven, ip: ip("fd00:16::1") }),
+        ("address twice", changed(|b| b.ipv4 = Some([172, 16, 0, 10].into())), TableError::Taken { mac: eleven, by: pod_mac(10), ip: ip("172.16.0.10") }),
+        ("address of the gateway", changed(|b| b.ipv6 = Some("fd00:16::1".parse().unwrap())), TableError::OfGateway { mac: eleven, ip: ip("fd00:16::1") }),
         ("no such subnet", changed(|b| b.ipv4 = Some([10, 0, 0, 1].into())), TableError::Subnet { mac: eleven, ip: ip("10.0.0.1") }),
         ("families in two subnets", changed(|b| b.ipv4 = Some([172, 17, 0, 11].into())), TableError::Subnet { mac: eleven, ip: ip("fd00:16::b") }),
     ];

@@ -57,13 +57,21 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> Result<String, serde_json
     Ok(text)
 }
 
+/// What was to be read is lost.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output")]
+pub(crate) struct PrintError(#[source] io::Error);
+
 /// To standard output. `false`: nobody reads any more, which is no failure.
-pub(crate) fn print(text: &str) -> io::Result<bool> {
+///
+/// # Errors
+/// [`PrintError`], such as for a full disk.
+pub(crate) fn print(text: &str) -> Result<bool, PrintError> {
     let text = harmless(text);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true),
+        written => written.map(|()| true).map_err(PrintError),
     }
 }
 

@@ -10,7 +10,7 @@ use spiderpool_api::names;
 use spiderpool_api::trace_v1::{HeldAttachment, ROUTE_ATTACHMENTS};
 
 use crate::cluster::{Cluster, ListError};
-use crate::output::{self, print};
+use crate::output::{self, PrintError, print};
 use crate::{Form, agent_socket, complain, facts, find, one_line, pool, show, usage};
 
 /// What can be done with pools.
@@ -38,7 +38,7 @@ pub(crate) enum PoolVerb {
     /// Show one pool: its settings, how full it is, what the provider has ready, what is wrong
     #[command(after_help = "Exit codes:
   0  nothing is wrong with it
-  1  failed, or a warning is shown: it gives less than one expects, or nothing")]
+  1  failed, or a warning is shown: it gives less than expected, or nothing")]
     Show {
         /// Name of the pool
         name: String,
@@ -208,7 +208,7 @@ fn attachments(socket: &Path) -> Option<Vec<HeldAttachment>> {
     agent_socket::ask(socket, "GET", ROUTE_ATTACHMENTS).ok()
 }
 
-fn say(cluster: &Cluster, none: bool, form: Form, text: &str) -> std::io::Result<()> {
+fn say(cluster: &Cluster, none: bool, form: Form, text: &str) -> Result<(), PrintError> {
     if none && form != Form::Json {
         complain("note", &format!("{} has no pools", cluster.server()));
         return Ok(());

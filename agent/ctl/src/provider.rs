@@ -7,6 +7,7 @@ mod checks;
 mod cleanup;
 mod cluster_target;
 mod ctx;
+mod greeting;
 mod judge;
 mod kit;
 mod pools;
@@ -23,11 +24,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::Mac;
 use spiderpool_iaas::client::{ClientError, Endpoint, raw};
-use spiderpool_iaas::error::TransportError;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::catalogue::Check;
@@ -37,37 +36,43 @@ use self::pools::Pools;
 use self::progress::Progress;
 use self::report::{Line, Report};
 use self::target::Target;
-use self::wire::{Call, Identity};
+use self::wire::Identity;
 use crate::cluster::Cluster;
 use crate::{Form, complain, one_line, output};
 
 /// Could not be run.
 const NOT_RUN: u8 = 2;
-/// Longest wait for the first answer.
-const FIRST: Duration = Duration::from_secs(10);
 
 /// What can be done with a provider.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderVerb {
     /// Test whether a provider keeps the contract: drive a test provider and report clause by clause
     #[command(after_help = "\
-It binds and releases sub-ENIs: use a test provider. In a cluster it takes free addresses of the
-pools that are named, writes records for them first so that no Pod gets them, and removes the
-records at the end; an address that has a record is never touched. What was bound is released, also
-after Ctrl-C; what could not be given back is listed.
+It binds and releases sub-ENIs: use a test provider. In a cluster it takes free
+addresses of the pools that are named, writes records for them first so that no
+Pod gets them, and removes the records at the end; an address that has a record
+is never touched. What was bound is released, also after Ctrl-C; what could not
+be given back is listed.
 
 What it tests with:
-  --pool NAME        pools of the cluster (--kubeconfig): name a global pool, the IPv4 pool of a pair
-                     of global pools, and a prewarm pool; what is missing is skipped
-  --node NAME[=MAC]  nodes and their parent NICs, two at best; without MAC the one that the node's
-                     annotation ipam.spidernet.io/parent-nics has under the pool's parent NIC
-  --topology FILE    no cluster: parents (node, mac) and pools (name, subnet, ips, node, pair) in
-                     YAML; the file of provider-sim serves as it is
+  --pool NAME        pools of the cluster (--kubeconfig): name a global pool,
+                     the IPv4 pool of a pair of global pools, and a prewarm
+                     pool; what is missing is skipped
+  --node NAME[=MAC]  nodes and their parent NICs, two at best; without MAC the
+                     one that its annotation ipam.spidernet.io/parent-nics
+                     has under the pool's parent NIC
+  --topology FILE    no cluster: parents (node, mac) and pools (name, subnet,
+                     ips, node, pair) in YAML; the file of provider-sim serves
+                     as it is
+
+An answer that breaks the contract counts whatever --only names: its check is
+listed too.
 
 Exit codes:
   0  no check failed
   1  a check failed
-  2  it could not be run, was interrupted, skipped all it was asked for, or left records in pools")]
+  2  it could not be run, was interrupted, skipped all it was asked for, or left
+     records in pools")]
     Verify(Box<VerifyArgs>),
 }
 
@@ -174,7 +179,7 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
         identity,
         seen: Seen::default(),
     };
-    kit.verified = greet(&kit, args).await?;
+    kit.verified = greeting::greet(&kit, args.ca.as_deref()).await?;
     if let Verified::Refused(refused) = &kit.verified {
         if checks.iter().all(|check| check.id != "tls.verified") {
             return Err(refused.clone().into());
@@ -185,10 +190,16 @@ async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode
     let kit = Rc::new(kit);
     let mut report = play(&kit, &checks).await?;
     clean_up(&kit, &mut report).await;
-    output::print(&match args.output {
+    let text = match args.output {
         Form::Json => output::pretty(&report)?,
         _ => report.text(),
-    })?;
+    };
+    let printed = output::print(&text);
+    if !matches!(printed, Ok(true)) {
+        // nobody has read of it
+        report.left.iter().for_each(|left| complain("left", left));
+    }
+    printed?;
     Ok(match (report.was_run(), report.summary.fail) {
         (true, 1..) => ExitCode::FAILURE,
         (true, 0) if !report.holds_addresses => ExitCode::SUCCESS,
@@ -260,12 +271,7 @@ async fn target(
     kubeconfig: Option<&Path>,
     args: &VerifyArgs,
 ) -> Result<(Target, Option<Pools>, Identity), Box<dyn Error>> {
-    let uid = uuid::Uuid::new_v4().to_string();
-    let identity = Identity {
-        namespace: "provider-verify".to_owned(),
-        name: format!("run-{}", uid.get(..8).unwrap_or_default()),
-        uid,
-    };
+    let identity = Identity::of_new_run();
     if let Some(path) = &args.topology {
         return Ok((topology::read(path, &args.nodes)?, None, identity));
     }
@@ -276,31 +282,6 @@ async fn target(
     let target = cluster_target::choose(&cluster, &args.pools, &args.nodes).await?;
     let pools = Pools::new(cluster.client().clone(), identity.clone());
     Ok((target, Some(pools), identity))
-}
-
-/// The first request: whether anybody answers there, and by what the certificate is verified.
-async fn greet(kit: &Kit, args: &VerifyArgs) -> Result<Verified, Box<dyn Error>> {
-    let mut call = Call::post("/", &Value::Null, String::new());
-    call.method = http::Method::GET;
-    let answered =
-        tokio::time::timeout(FIRST, raw::send(&kit.endpoint, call.request(Vec::new())?)).await;
-    let failed = match answered {
-        Err(_) => return Err(format!("{} does not answer within {FIRST:?}", kit.endpoint).into()),
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error),
-    };
-    let ca = args.ca.as_ref().filter(|_| kit.endpoint.is_tls());
-    match (failed, ca) {
-        (Some(error @ TransportError::Tls { .. }), Some(_)) => {
-            Ok(Verified::Refused(with_causes(&error)))
-        }
-        (Some(error), _) => Err(with_causes(&error).into()),
-        (None, Some(ca)) => Ok(Verified::By(format!("verified by {}", ca.display()))),
-        (None, None) if kit.endpoint.is_tls() => {
-            Ok(Verified::Not("asked not to verify; Spiderpool does"))
-        }
-        (None, None) => Ok(Verified::Not("plain HTTP; Spiderpool speaks TLS")),
-    }
 }
 
 /// Holds the addresses and plays all checks, until a signal comes.
@@ -332,15 +313,36 @@ async fn play(kit: &Rc<Kit>, checks: &[&'static Check]) -> Result<Report, Box<dy
         }
         return Err(error.into());
     }
+    // an answer that is broken counts, whatever was asked for
+    for check in unselected(kit, checks) {
+        lines.push(one(kit, check).await);
+    }
     let mut report = Report::new(kit.endpoint.to_string(), lines);
     report.interrupted = ended.is_none();
     Ok(report)
 }
 
+/// The checks of answers that would fail and were not asked for.
+fn unselected(kit: &Kit, selected: &[&'static Check]) -> Vec<&'static Check> {
+    let broken = kit.seen.broken.borrow();
+    let fails = |check: &&Check| {
+        let mut broken = broken
+            .iter()
+            .filter(|broken| broken.rule.breaks_the_contract());
+        broken.any(|broken| broken.rule.check() == check.id)
+    };
+    let is_selected = |check: &&Check| selected.iter().any(|known| known.id == check.id);
+    catalogue::all()
+        .filter(|check| fails(check) && !is_selected(check))
+        .collect()
+}
+
 async fn one(kit: &Rc<Kit>, check: &'static Check) -> Line {
     let ctx = Ctx::new(Rc::clone(kit));
+    let is_of_memory = check.id.starts_with("tls.")
+        || check.id.starts_with("answer.") && kit.seen.judged.get() > 0;
     let ended = match kit.seen.gone.get() {
-        Some(why) if !check.id.starts_with("tls.") => Err(Stop::Skip(why.to_owned())),
+        Some(why) if !is_of_memory => Err(Stop::Skip(why.to_owned())),
         _ => (check.run)(&ctx).await,
     };
     Line::new(check, ended, ctx.log())

@@ -138,6 +138,14 @@ struct Shown {
     mac: Option<Mac>,
 }
 
+/// A place for people. No node, or one without a name: attached nowhere.
+fn where_it_is(node: Option<&str>) -> String {
+    match node.filter(|node| !node.is_empty()) {
+        Some(node) => format!("attached to {node}"),
+        None => "attached nowhere".to_owned(),
+    }
+}
+
 /// Fails unless it holds.
 fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), Stop> {
     if holds {

@@ -74,9 +74,8 @@ fn sub_enis(kit: &Kit, why: &str) -> Option<String> {
 fn records(kit: &Kit, pool: &str, addresses: &[IpAddr], why: &str) -> String {
     let names: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
     format!(
-        "records of {}/{} for {} in pool {pool}: {why}; garbage collection removes them",
-        kit.identity.namespace,
-        kit.identity.name,
+        "records of {} for {} in pool {pool}: {why}; garbage collection removes them",
+        kit.identity.pod(),
         names.join(", "),
     )
 }

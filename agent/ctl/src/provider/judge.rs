@@ -39,6 +39,11 @@ impl Rule {
             Self::Echo => "answer.echo",
         }
     }
+
+    /// Whether an answer that breaks it breaks the contract; else it is only odd.
+    pub(crate) const fn breaks_the_contract(self) -> bool {
+        !matches!(self, Self::Echo)
+    }
 }
 
 /// What a sub-ENI sends with.

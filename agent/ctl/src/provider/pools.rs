@@ -54,6 +54,18 @@ pub(crate) enum PoolsError {
         /// Whose.
         pod: String,
     },
+    /// Another run of this command has it.
+    #[error(
+        "{address} of pool {pool} belongs to another run of this test, {pod}: run it again when that run has ended (of one that was killed, garbage collection removes the records), or name other pools"
+    )]
+    OtherRun {
+        /// Which.
+        pool: String,
+        /// Which.
+        address: IpAddr,
+        /// Its Pod.
+        pod: String,
+    },
     /// Others always come first.
     #[error("pool {0} is written by others all the time")]
     Busy(String),
@@ -96,11 +108,8 @@ impl Pools {
         self.change(pool, |records| {
             for (number, address) in addresses.iter().enumerate() {
                 if let Some(record) = records.get(*address) {
-                    return Err(PoolsError::Taken {
-                        pool: pool.to_owned(),
-                        address: *address,
-                        pod: record.pod.clone(),
-                    });
+                    let pool = pool.to_owned();
+                    return Err(taken(pool, *address, record.pod.clone()));
                 }
                 records.insert(*address, self.record(&self.who.uid, number));
             }
@@ -165,18 +174,14 @@ impl Pools {
         Ok(addresses.iter().filter(ours).copied().collect())
     }
 
-    fn pod(&self) -> String {
-        format!("{}/{}", self.who.namespace, self.who.name)
-    }
-
     /// By the Pod's name, which is unique: its UID may be another for a while.
     fn is_ours(&self, record: &Record) -> bool {
-        record.pod == self.pod()
+        record.pod == self.who.pod()
     }
 
     fn record(&self, uid: &str, number: usize) -> Record {
         Record {
-            pod: self.pod(),
+            pod: self.who.pod(),
             pod_uid: uid.to_owned(),
             nic: Some(format!("net{number}")),
             node: None,
@@ -219,6 +224,14 @@ impl Pools {
     }
 }
 
+fn taken(pool: String, address: IpAddr, pod: String) -> PoolsError {
+    if Identity::is_of_a_run(&pod) {
+        PoolsError::OtherRun { pool, address, pod }
+    } else {
+        PoolsError::Taken { pool, address, pod }
+    }
+}
+
 fn failed(what: &'static str, pool: &str, source: kube::Error) -> PoolsError {
     PoolsError::Api {
         what,
@@ -246,5 +259,31 @@ fn write_records(data: &mut Value, records: &Records) {
             None => status.remove("allocatedIPs"),
         };
         status.insert("allocatedIPCount".to_owned(), records.count().into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_is_told_from_a_pod() {
+        let text = |pod: &str| {
+            let address = IpAddr::from([10, 72, 0, 39]);
+            taken("w".to_owned(), address, pod.to_owned()).to_string()
+        };
+        let wait = "run it again when that run has ended";
+        let run = text(&Identity::of_new_run().pod());
+        assert!(
+            run.contains(wait) && run.contains("10.72.0.39 of pool w"),
+            "{run}"
+        );
+        for pod in ["shop/run-1", "provider-verify/web", "provider-verify"] {
+            let pod = text(pod);
+            assert!(
+                pod.contains("is not touched") && !pod.contains(wait),
+                "{pod}"
+            );
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! A target out of a file, for a provider without a cluster. The file of the simulator serves as
-//! it is: of its keys only `parents` and `pools` are read. Blocks on the disk.
+//! it is: of its keys only `parents` and `pools` are read. Parts that contradict each other are
+//! refused before anything is driven ([`fit`]). Blocks on the disk.
+
+mod fit;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use spiderpool_api::causes::with_causes;
 use spiderpool_api::ippool::{IpPoolStatus, SpiderIPPoolSpec};
 use spiderpool_api::names;
 use spiderpool_api::value::Mac;
@@ -13,6 +17,7 @@ use spiderpool_iaas::regular_file;
 use spiderpool_ipam::pool::{Pool, PoolError, PoolMeta};
 use spiderpool_ipam::range_set::RangeSet;
 
+use self::fit::UnfitError;
 use super::target::{Choice, Node, Target};
 
 /// Longest file, bytes.
@@ -37,13 +42,13 @@ pub(crate) enum TopologyError {
         /// Line, column and what was expected.
         source: Box<serde_saphyr::Error>,
     },
-    /// A pool that cannot be.
-    #[error("{} has a pool that cannot be used", path.display())]
-    Pool {
+    /// Its parts contradict each other.
+    #[error("{} cannot be used", path.display())]
+    Unfit {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        source: Box<PoolError>,
+        /// The first contradiction.
+        source: UnfitError,
     },
 }
 
@@ -87,18 +92,32 @@ pub(crate) fn read(path: &Path, wanted: &[(String, Option<Mac>)]) -> Result<Targ
         path: path_of(),
         source: Box::new(source),
     })?;
-    let pools = file.pools.iter().map(pool).collect::<Result<Vec<_>, _>>();
-    let pools = pools.map_err(|source| TopologyError::Pool {
+    let target = file.target(wanted);
+    target.map_err(|source| TopologyError::Unfit {
         path: path_of(),
-        source: Box::new(source),
-    })?;
-    let nodes = nodes(&file.parents, wanted);
-    Ok(Target::choose(&Choice {
-        named: &pools,
-        all: &pools,
-        reserved: RangeSet::empty(),
-        nodes: &|_| nodes.clone(),
-    }))
+        source,
+    })
+}
+
+impl File {
+    fn target(&self, wanted: &[(String, Option<Mac>)]) -> Result<Target, UnfitError> {
+        fit::parents(&self.parents)?;
+        let pools = self.pools.iter().map(pool).collect::<Result<Vec<_>, _>>();
+        let pools = pools.map_err(|error| UnfitError::Pool(with_causes(&error)))?;
+        fit::pools(&pools)?;
+        let nodes = nodes(&self.parents, wanted)?;
+        fit::nodes_of_pools(&pools, |name| {
+            let mut given = wanted.iter().map(|(name, _)| name);
+            let mut parents = self.parents.iter();
+            given.any(|one| one == name) || parents.any(|parent| parent.node == name)
+        })?;
+        Ok(Target::choose(&Choice {
+            named: &pools,
+            all: &pools,
+            reserved: RangeSet::empty(),
+            nodes: &|_| nodes.clone(),
+        }))
+    }
 }
 
 fn pool(given: &FilePool) -> Result<Arc<Pool>, PoolError> {
@@ -125,9 +144,8 @@ fn pool(given: &FilePool) -> Result<Arc<Pool>, PoolError> {
     Ok(Arc::new(pool))
 }
 
-/// One parent a node: the first.
-fn nodes(parents: &[Parent], wanted: &[(String, Option<Mac>)]) -> Vec<Node> {
-    let of = |name: &str| parents.iter().find(|parent| parent.node == name);
+/// One parent a node: the first. Those that are wanted, or all.
+fn nodes(parents: &[Parent], wanted: &[(String, Option<Mac>)]) -> Result<Vec<Node>, UnfitError> {
     if wanted.is_empty() {
         let mut nodes: Vec<Node> = Vec::new();
         for Parent { node, mac } in parents {
@@ -136,12 +154,17 @@ fn nodes(parents: &[Parent], wanted: &[(String, Option<Mac>)]) -> Vec<Node> {
                 nodes.push(Node { name, parent });
             }
         }
-        return nodes;
+        return Ok(nodes);
     }
-    let given = wanted.iter().filter_map(|(name, mac)| {
-        let parent = mac.or_else(|| of(name).map(|parent| parent.mac))?;
+    let given = wanted.iter().map(|(name, mac)| {
+        let of_file = parents.iter().find(|parent| parent.node == *name);
+        let parent = mac.or(of_file.map(|parent| parent.mac));
+        let parent = parent.ok_or_else(|| UnfitError::NoParent(name.clone()))?;
         let name = name.clone();
-        Some(Node { name, parent })
+        Ok(Node { name, parent })
     });
     given.collect()
 }
+
+#[cfg(test)]
+mod tests;

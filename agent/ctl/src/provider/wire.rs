@@ -1,4 +1,5 @@
-//! Calls as they are sent, right or wrong on purpose, and what comes back, in words. No I/O.
+//! Calls as they are sent, right or wrong on purpose, and what comes back, in words. Chance for
+//! the Pod of a run alone; no I/O.
 
 use std::time::Duration;
 
@@ -21,6 +22,34 @@ pub(crate) struct Identity {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
+}
+
+/// Namespace of the Pods of all runs.
+const NAMESPACE: &str = "provider-verify";
+/// What their names begin with.
+const RUN: &str = "run-";
+
+impl Identity {
+    /// One of its own.
+    pub(crate) fn of_new_run() -> Self {
+        let uid = uuid::Uuid::new_v4().to_string();
+        Self {
+            namespace: NAMESPACE.to_owned(),
+            name: format!("{RUN}{}", uid.get(..8).unwrap_or_default()),
+            uid,
+        }
+    }
+
+    /// As a record names it.
+    pub(crate) fn pod(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether a record's `namespace/name` is that of a run.
+    pub(crate) fn is_of_a_run(pod: &str) -> bool {
+        let parts = pod.split_once('/');
+        parts.is_some_and(|(namespace, name)| namespace == NAMESPACE && name.starts_with(RUN))
+    }
 }
 
 /// One call.

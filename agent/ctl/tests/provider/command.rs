@@ -80,6 +80,37 @@ async fn what_cannot_be_run_ends_with_2_and_says_why() {
     }
 }
 
+/// Before anything is sent: nobody listens there.
+#[tokio::test]
+async fn a_topology_that_cannot_be_is_not_driven() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let good = file("t.yaml", crate::rig::TOPOLOGY);
+    let text = crate::rig::TOPOLOGY.replace("[10.72.0.10-10.72.0.19]", "[11.0.0.9]");
+    let unfit = file("u.yaml", &text);
+    for (words, part) in [
+        (
+            vec!["http://127.0.0.1:1", "--topology", &unfit],
+            "u.yaml cannot be used: pool g: 11.0.0.9 is not in its subnet 10.72.0.0/24",
+        ),
+        (
+            vec!["http://127.0.0.1:1", "--topology", &good, "--node", "n7"],
+            "t.yaml cannot be used: it has no parent NIC of node n7",
+        ),
+        (
+            vec!["http://u:geheim@127.0.0.1:1", "--topology", &good],
+            "\"http://***@127.0.0.1:1\" is not like https://host:port: it has a user name",
+        ),
+    ] {
+        let text = refused(&words).await;
+        assert!(text.contains(part) && !text.contains("geheim"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn the_checks_are_listed_without_a_provider() {
     let output = ctl(&["provider", "verify", "--list"])

@@ -12,3 +12,4 @@ mod cluster;
 mod command;
 mod rig;
 mod topology;
+mod trouble;

@@ -163,6 +163,8 @@ impl Report {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let json = serde_json::from_str(&text);
         assert!(json.is_ok(), "{text}\n{stderr}");
+        let is_words = !text.contains("Some(") && !text.contains("None");
+        assert!(is_words, "not for people: {text}");
         Self {
             exit: output.status.code(),
             json: json.unwrap(),

@@ -9,7 +9,7 @@ use spiderpool_iaas::client::raw;
 use tokio::time::timeout;
 
 use super::refuse::NOWHERE;
-use super::{Single, boxed, ensure};
+use super::{Single, boxed, ensure, where_it_is};
 use crate::provider::catalogue::Check;
 use crate::provider::ctx::Ctx;
 use crate::provider::kit::Stop;
@@ -117,8 +117,10 @@ async fn moves(ctx: &Ctx) -> Result<(), Stop> {
         let node = ctx.shown(one.ip.into()).await?.map(|shown| shown.node);
         ensure(node.as_ref() == Some(&other.name), || {
             format!(
-                "{} was moved to {}, GET ips-cache shows it on {node:?}",
-                one.ip, other.name
+                "{} was moved to {}, GET ips-cache shows it {}",
+                one.ip,
+                other.name,
+                where_it_is(node.as_deref())
             )
         })?;
     }
@@ -167,8 +169,9 @@ async fn all_or_nothing(ctx: &Ctx) -> Result<(), Stop> {
     };
     ensure(bound.is_none(), || {
         format!(
-            "the call was refused, and {} is attached to {bound:?} nevertheless",
-            one.ip
+            "the call was refused, and {} is {} nevertheless",
+            one.ip,
+            where_it_is(bound.as_deref())
         )
     })
 }

@@ -105,9 +105,10 @@ async fn judged(ctx: &Ctx, rule: Rule) -> Result<(), Stop> {
         1 => first.why.clone(),
         times => format!("{} (and {} times more)", first.why, times - 1),
     };
-    Err(match rule {
-        Rule::Echo => Stop::Advice(why),
-        _ => Stop::Fail(why),
+    Err(if rule.breaks_the_contract() {
+        Stop::Fail(why)
+    } else {
+        Stop::Advice(why)
     })
 }
 

@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use spiderpool_api::ip_meta::{EntryState, Metadata};
+use spiderpool_api::ip_meta::{Entry, EntryState, Metadata};
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_ipam::range_set::RangeSet;
 use tokio::time::{Instant, sleep};
 
-use super::published::{all, entry, pools, read};
+use super::published::{all, entry, entry_in_words, number, pools, read};
 use super::{boxed, ensure};
 use crate::one_line;
 use crate::provider::catalogue::Check;
@@ -106,10 +106,10 @@ async fn generation(ctx: &Ctx) -> Result<(), Stop> {
         let Some(pool) = behind else { return Ok(()) };
         if Instant::now() > deadline {
             return Err(Stop::Fail(format!(
-                "pool {} is at generation {}, observedGeneration is {:?} for {PATIENCE:?}",
+                "pool {} is at generation {}, observedGeneration is {} for {PATIENCE:?}",
                 pool.name,
                 pool.object.metadata.generation.unwrap_or_default(),
-                pool.told.observed_generation
+                number(pool.told.observed_generation)
             )));
         }
         sleep(LOOK).await;
@@ -166,8 +166,10 @@ async fn counters(ctx: &Ctx) -> Result<(), Stop> {
         let told = (pool.told.ready_ip_count, pool.told.unready_ip_count);
         ensure(told == (Some(ready), Some(unready)), || {
             format!(
-                "pool {} has {ready} entries and {unready} addresses without one; told are {:?} and {:?}",
-                pool.name, told.0, told.1
+                "pool {} has {ready} entries and {unready} addresses without one; told are {} and {}",
+                pool.name,
+                number(told.0),
+                number(told.1)
             )
         })?;
     }
@@ -238,16 +240,21 @@ async fn wait_for(
     partner: Option<Ipv6Addr>,
 ) -> Result<(), Stop> {
     let began = Instant::now();
-    let wanted = EntryState::Attached {
+    let state = EntryState::Attached {
         node: Some(node.to_owned()),
         vlan: binding.vlan,
         mac: binding.mac,
+    };
+    let wanted = Entry {
+        ipv6: partner,
+        state,
+        detach_time: None,
     };
     loop {
         let entry = entry(ctx, pool, None, ip.into()).await?;
         let is_it = entry
             .as_ref()
-            .is_some_and(|one| one.state == wanted && one.ipv6 == partner);
+            .is_some_and(|one| one.state == wanted.state && one.ipv6 == wanted.ipv6);
         if is_it && began.elapsed() > SOON {
             let took = began.elapsed().as_secs();
             return Err(Stop::Advice(format!(
@@ -258,8 +265,12 @@ async fn wait_for(
             return Ok(());
         }
         if began.elapsed() > PATIENCE {
+            let (entry, wanted) = (
+                entry_in_words(entry.as_ref()),
+                entry_in_words(Some(&wanted)),
+            );
             return Err(Stop::Fail(format!(
-                "pool {pool}: the entry of {ip} is {entry:?} after {PATIENCE:?}, wanted {wanted:?} with ipv6 {partner:?}"
+                "pool {pool}: the entry of {ip} is {entry} after {PATIENCE:?}, wanted {wanted}"
             )));
         }
         sleep(LOOK).await;
@@ -272,8 +283,10 @@ async fn claims(ctx: &Ctx) -> Result<(), Stop> {
         let lost = pools.lost(&pool, &addresses).await;
         let lost = lost.map_err(|error| Stop::Skip(one_line(&error)))?;
         ensure(lost.is_empty(), || {
+            let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+            let lost = lost.join(", ");
             format!(
-                "pool {pool}: the records of {lost:?} are gone (by the provider, unless garbage collection was faster)"
+                "pool {pool}: the records of {lost} are gone (by the provider, unless garbage collection was faster)"
             )
         })?;
         ctx.note(&format!("GET pool {pool}"), "all records are there");

@@ -70,10 +70,10 @@ pub(super) async fn read(ctx: &Ctx, name: &str, node: Option<&str>) -> Result<Pu
     ctx.note(
         &format!("GET pool {name}"),
         format!(
-            "generation {:?}, observedGeneration {:?}, {:?} ready",
+            "generation {}, observedGeneration {}, {} ready",
             object.metadata.generation.unwrap_or_default(),
-            told.observed_generation,
-            told.ready_ip_count,
+            number(told.observed_generation),
+            number(told.ready_ip_count),
         ),
     );
     Ok(Published {
@@ -82,6 +82,35 @@ pub(super) async fn read(ctx: &Ctx, name: &str, node: Option<&str>) -> Result<Pu
         object,
         told,
     })
+}
+
+/// A number that may be missing, for people.
+pub(super) fn number(told: Option<i64>) -> String {
+    told.map_or_else(|| "none".to_owned(), |number| number.to_string())
+}
+
+/// What an entry says, for people.
+pub(super) fn entry_in_words(entry: Option<&Entry>) -> String {
+    let Some(entry) = entry else {
+        return "missing".to_owned();
+    };
+    let place = place(&entry.state);
+    match entry.ipv6 {
+        Some(ipv6) => format!("{place}, with {ipv6}"),
+        None => place,
+    }
+}
+
+fn place(state: &EntryState) -> String {
+    match state {
+        EntryState::Attached { node, vlan, mac } => {
+            let on = node.as_ref().map(|node| format!(" to {node}"));
+            format!("attached{}, VLAN {vlan}, MAC {mac}", on.unwrap_or_default())
+        }
+        EntryState::Reclaiming { node } => format!("being detached from {node}"),
+        EntryState::Unattached { mac: Some(mac) } => format!("attached nowhere, MAC {mac}"),
+        EntryState::Unattached { mac: None } => "attached nowhere, without MAC".to_owned(),
+    }
 }
 
 /// Reads the pools of the target that have metadata.

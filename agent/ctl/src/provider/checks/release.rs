@@ -8,7 +8,8 @@ use spiderpool_api::ip_meta::{Entry, EntryState};
 use spiderpool_api::provider::RELEASE_PATH;
 use tokio::time::{Instant, sleep};
 
-use super::{boxed, ensure};
+use super::published::entry_in_words;
+use super::{Shown, boxed, ensure, where_it_is};
 use crate::provider::catalogue::Check;
 use crate::provider::ctx::Ctx;
 use crate::provider::kit::Stop;
@@ -183,7 +184,7 @@ async fn prewarm(ctx: &Ctx) -> Result<(), Stop> {
     let after = ctx.prewarm_entry(prewarm, ip).await?;
     ctx.note(
         &format!("GET pool {}", prewarm.pool),
-        format!("{ip}: {after:?}"),
+        format!("{ip}: {}", entry_in_words(after.as_ref())),
     );
     if after.as_ref().map(|entry| &entry.state) != Some(&before.state) {
         // withdrawn in time, perhaps made anew already
@@ -196,8 +197,9 @@ async fn prewarm(ctx: &Ctx) -> Result<(), Stop> {
             now.as_ref().map(|entry| &entry.state) == Some(&before.state),
             || {
                 format!(
-                    "the entry of {ip} was there after the 2xx and is {now:?} {:?} later: until then Pods get a dead triple",
-                    began.elapsed()
+                    "the entry of {ip} was there after the 2xx and {:?} later it is {}: until then Pods get a dead triple",
+                    began.elapsed(),
+                    entry_in_words(now.as_ref())
                 )
             },
         )?;
@@ -244,11 +246,7 @@ async fn pair(ctx: &Ctx) -> Result<(), Stop> {
         node: node.name.clone(),
         parent: Some(node.parent),
     };
-    if let Err(Stop::Fail(why)) = ctx.release(&what).await {
-        return Err(Stop::Skip(format!(
-            "releases of a live global pool are declined: {why}"
-        )));
-    }
+    released_if_served(ctx, &what).await?;
     ctx.forget(v4.into());
     let deadline = Instant::now() + WATCH;
     loop {
@@ -262,11 +260,40 @@ async fn pair(ctx: &Ctx) -> Result<(), Stop> {
         }
         ensure(Instant::now() < deadline, || {
             format!(
-                "{v6} was released; it is {:?} now, {v4} is {:?}",
-                shown.1, shown.0
+                "{v6} was released; it is {} now, {v4} is {}",
+                shown_in_words(shown.1.as_ref()),
+                shown_in_words(shown.0.as_ref())
             )
         })?;
         sleep(LOOK).await;
+    }
+}
+
+fn shown_in_words(shown: Option<&Shown>) -> String {
+    let Some(Shown { node, mac }) = shown else {
+        return "unknown".to_owned();
+    };
+    let mac = mac.map_or_else(|| "without MAC".to_owned(), |mac| format!("MAC {mac}"));
+    format!("{}, {mac}", where_it_is(Some(node)))
+}
+
+/// Releases an address of a global pool: nobody owes that, so a refusal ends the check.
+async fn released_if_served(ctx: &Ctx, what: &Released) -> Result<(), Stop> {
+    let call = Call::release(&ctx.kit.identity, what);
+    let note = call.note.clone();
+    let reply = ctx.ask(call).await?;
+    let (status, summary) = (reply.status, reply.summary());
+    match status.as_u16() {
+        _ if status.is_success() => Ok(()),
+        429 | 503 => Err(Stop::Skip(format!(
+            "{note}: {summary}, and no better later"
+        ))),
+        _ if status.is_client_error() => Err(Stop::Skip(format!(
+            "releases of a live global pool are declined: {note}: {summary}"
+        ))),
+        _ => Err(Stop::Fail(format!(
+            "{note}: {summary}, wanted 2xx, or 4xx to decline"
+        ))),
     }
 }
 
@@ -274,11 +301,8 @@ async fn again(ctx: &Ctx) -> Result<(), Stop> {
     let one = ctx.single(1)?;
     ctx.allocate(one.node, &[one.item()]).await?;
     let what = one.released();
-    if let Err(Stop::Fail(why)) = ctx.release(&what).await {
-        return Err(Stop::Skip(format!(
-            "releases of a live global pool are declined: {why}"
-        )));
-    }
+    released_if_served(ctx, &what).await?;
+    ctx.forget(one.ip.into());
     let first = ctx.allocate(one.node, &[one.item()]).await?.at(0)?;
     let then = ctx.allocate(one.node, &[one.item()]).await?.at(0)?;
     ensure(first == then, || {

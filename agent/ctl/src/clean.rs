@@ -2,7 +2,8 @@
 //! (spec api 5.2): webhooks first, so that nothing of ours refuses the rest, then the objects with our
 //! finalizer, then the kinds.
 //!
-//! What is not there is done. What cannot be deleted is named, and the others go on.
+//! What is not there is done. What cannot be deleted is named, and the others go on, unless nobody
+//! answers.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -25,7 +26,7 @@ use spiderpool_controller::followed::has_no_kind;
 use spiderpool_controller::reconcile::finalizer;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, is_unreachable};
 use crate::{complain, output};
 
 /// Endpoints before pools, pools before subnets.
@@ -99,13 +100,19 @@ struct Incomplete(usize);
 pub(crate) async fn run(cluster: &Cluster, args: &CleanArgs) -> Result<ExitCode, Box<dyn Error>> {
     let client = cluster.client();
     let mut failures = 0;
-    let mut tell = |step: Result<String, Left>| match step {
-        Ok(done) => output::print(&format!("{done}\n")).map(drop),
-        Err(error) => {
-            failures += 1;
-            complain("left", &full(&error));
-            Ok(())
+    let mut tell = |step: Result<String, Left>| -> Result<(), Box<dyn Error>> {
+        match step {
+            Ok(done) => drop(output::print(&format!("{done}\n"))?),
+            // the next step would not get further
+            Err(Left::Api { source, .. }) if is_unreachable(&source) => {
+                return Err(cluster.unreachable(source).into());
+            }
+            Err(error) => {
+                failures += 1;
+                complain("left", &full(&error));
+            }
         }
+        Ok(())
     };
     let sriov = SRIOV_WEBHOOKS.iter().filter(|_| args.sriov);
     for name in std::iter::once(args.validate.as_str()).chain(sriov.clone().copied()) {

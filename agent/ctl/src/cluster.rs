@@ -13,6 +13,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
+use spiderpool_api::public_url::without_secrets;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 
 /// What a standalone agent writes for local tools.
@@ -129,7 +130,7 @@ impl Cluster {
         config.default_retry = false;
         config.connect_timeout = Some(TIMEOUT);
         config.read_timeout = Some(TIMEOUT);
-        let server = config.cluster_url.to_string();
+        let server = without_secrets(&config.cluster_url.to_string());
         let server = server.trim_end_matches('/').to_owned();
         match Client::try_from(config) {
             Ok(client) => Ok(Self { server, client }),
@@ -148,6 +149,12 @@ impl Cluster {
     /// URL, for messages.
     pub(crate) fn server(&self) -> &str {
         &self.server
+    }
+
+    /// That nobody answered there.
+    pub(crate) fn unreachable(&self, source: Box<kube::Error>) -> ListError {
+        let server = self.server.clone();
+        ListError::Unreachable { server, source }
     }
 
     /// All pools, and a word on each that can't be read.
@@ -236,16 +243,14 @@ impl Cluster {
             _ => None,
         };
         let source = Box::new(error);
-        match (code, source.as_ref()) {
-            (Some(401 | 403), _) => ListError::Forbidden {
+        match code {
+            Some(401 | 403) => ListError::Forbidden {
                 server,
                 what,
                 source,
             },
-            (Some(404), _) => ListError::NotInstalled { server, what },
-            (None, kube::Error::Service(_) | kube::Error::HyperError(_)) => {
-                ListError::Unreachable { server, source }
-            }
+            Some(404) => ListError::NotInstalled { server, what },
+            None if is_unreachable(&source) => self.unreachable(source),
             _ => ListError::Refused {
                 server,
                 what,
@@ -253,6 +258,11 @@ impl Cluster {
             },
         }
     }
+}
+
+/// Whether there was no answer at all.
+pub(crate) const fn is_unreachable(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
 }
 
 /// What a list came to.

@@ -25,7 +25,8 @@ pub(crate) enum GcVerb {
             unknown  something could not be read: it stays
   HOW       in which order it goes
 
-The switches are the controller's defaults; set its SPIDERPOOL_GC_* variables to ask with others.
+The switches are the controller's defaults; set its SPIDERPOOL_GC_* variables to
+ask with others.
 
 Exit codes:
   0  told

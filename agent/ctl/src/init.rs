@@ -14,15 +14,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Endpoints;
+use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
 use spiderpool_api::names;
 use spiderpool_controller::chain::full;
 use spiderpool_controller::reconcile::coordinator::cni_name;
 use tokio::time::sleep;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ListError, is_unreachable};
 use crate::{complain, output};
 use objects::{Network, Object, Wanted};
 
@@ -38,7 +38,10 @@ enum Undone {
     /// The CNI folder.
     #[error("cannot find the cluster's own CNI: {0}")]
     Cni(String),
-    /// The API said no, or nothing.
+    /// Nobody answered.
+    #[error(transparent)]
+    Unreachable(ListError),
+    /// The API said no.
     #[error("cannot {tried} {what}")]
     Api {
         tried: &'static str,
@@ -49,15 +52,27 @@ enum Undone {
 
 pub(crate) async fn run(cluster: &Cluster) -> Result<ExitCode, Box<dyn Error>> {
     let wanted = Wanted::read(|name| std::env::var(name).ok())?;
-    let client = cluster.client();
-    persist(async || controller(client, &wanted).await).await?;
+    persist(async || controller(cluster, &wanted).await).await?;
     for object in &wanted.objects {
-        persist(async || create(client, object).await).await?;
+        persist(async || create(cluster, object).await).await?;
     }
     if let Some(network) = &wanted.network {
-        persist(async || create(client, &named(network)?).await).await?;
+        persist(async || create(cluster, &named(network)?).await).await?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the API, or nobody, answered.
+fn undone(cluster: &Cluster, tried: &'static str, what: String, error: kube::Error) -> Undone {
+    let source = Box::new(error);
+    if is_unreachable(&source) {
+        return Undone::Unreachable(cluster.unreachable(source));
+    }
+    Undone::Api {
+        tried,
+        what,
+        source,
+    }
 }
 
 /// Until it is done; says why it is not, once for each reason.
@@ -82,13 +97,12 @@ async fn persist(step: impl AsyncFn() -> Result<String, Undone>) -> Result<(), B
     }
 }
 
-async fn controller(client: &Client, wanted: &Wanted) -> Result<String, Undone> {
+async fn controller(cluster: &Cluster, wanted: &Wanted) -> Result<String, Undone> {
     let name = &wanted.controller;
-    let api: Api<Endpoints> = Api::namespaced(client.clone(), &wanted.namespace);
-    let found = api.get_opt(name).await.map_err(|source| Undone::Api {
-        tried: "read",
-        what: format!("Endpoints {}/{name}", wanted.namespace),
-        source: Box::new(source),
+    let api: Api<Endpoints> = Api::namespaced(cluster.client().clone(), &wanted.namespace);
+    let found = api.get_opt(name).await.map_err(|error| {
+        let what = format!("Endpoints {}/{name}", wanted.namespace);
+        undone(cluster, "read", what, error)
     })?;
     let subsets = found.and_then(|found| found.subsets).unwrap_or_default();
     let ready = |addresses: &Vec<_>| !addresses.is_empty();
@@ -101,9 +115,10 @@ async fn controller(client: &Client, wanted: &Wanted) -> Result<String, Undone> 
     Err(Undone::NoController(format!("{}/{name}", wanted.namespace)))
 }
 
-async fn create(client: &Client, object: &Object) -> Result<String, Undone> {
+async fn create(cluster: &Cluster, object: &Object) -> Result<String, Undone> {
     let kind = GroupVersionKind::gvk(names::GROUP, names::VERSION, object.kind);
     let resource = ApiResource::from_gvk(&kind);
+    let client = cluster.client();
     let api: Api<DynamicObject> = match &object.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -117,11 +132,7 @@ async fn create(client: &Client, object: &Object) -> Result<String, Undone> {
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
             Ok(format!("{what} exists and is left as it is"))
         }
-        Err(source) => Err(Undone::Api {
-            tried: "create",
-            what,
-            source: Box::new(source),
-        }),
+        Err(error) => Err(undone(cluster, "create", what, error)),
     }
 }
 

@@ -78,17 +78,23 @@ enum Area {
     #[command(name = "subeni", arg_required_else_help = true)]
     SubEni(subeni::SubEniArgs),
     /// Make what a cluster needs from the start, as SPIDERPOOL_INIT_* variables say; the chart's first job
-    #[command(
-        after_help = "Waits for a ready controller (SPIDERPOOL_NAMESPACE, SPIDERPOOL_CONTROLLER_NAME), then makes, each if its
-name is set and it does not exist yet:
-  SpiderCoordinator           SPIDERPOOL_INIT_DEFAULT_COORDINATOR_{NAME,MODE,POD_CIDR_TYPE,TUNE_POD_ROUTES,
-                              HIJACK_CIDR,POLICY_ROUTES,VETH_LINK_ADDRESS,VETH_MTU}
-  SpiderSubnet, SpiderIPPool  SPIDERPOOL_INIT_DEFAULT_IPV4_{SUBNET_NAME,IPPOOL_NAME,IPPOOL_SUBNET,
-                              IPPOOL_IPRANGES,IPPOOL_GATEWAY}, and the same with IPV6
-  SpiderMultusConfig          SPIDERPOOL_INIT_{ENABLE_MULTUS_CONFIG,DEFAULT_CNI_NAME,DEFAULT_CNI_NAMESPACE,
-                              DEFAULT_CNI_DIR}
-Repeats each step every 2 s until it is done."
-    )]
+    #[command(after_help = "\
+Waits until a controller is ready (Service SPIDERPOOL_CONTROLLER_NAME, namespace
+SPIDERPOOL_NAMESPACE), then makes each of these whose name is set and that does
+not exist yet:
+
+  SpiderCoordinator   SPIDERPOOL_INIT_DEFAULT_COORDINATOR_ with NAME, MODE,
+                      POD_CIDR_TYPE, TUNE_POD_ROUTES, HIJACK_CIDR,
+                      POLICY_ROUTES, VETH_LINK_ADDRESS, VETH_MTU
+  SpiderSubnet        SPIDERPOOL_INIT_DEFAULT_IPV4_ with SUBNET_NAME,
+                      IPPOOL_SUBNET, IPPOOL_IPRANGES, IPPOOL_GATEWAY
+  SpiderIPPool        SPIDERPOOL_INIT_DEFAULT_IPV4_ with IPPOOL_NAME and the
+                      same subnet, ranges and gateway; both also with IPV6_
+  SpiderMultusConfig  SPIDERPOOL_INIT_ with ENABLE_MULTUS_CONFIG (true),
+                      DEFAULT_CNI_NAME, DEFAULT_CNI_NAMESPACE, DEFAULT_CNI_DIR
+
+A value that can never be is refused at once, with its variable. Everything else
+is waited for: each step is repeated every 2 s until it is done.")]
     Init,
     /// Take everything of Spiderpool out of the cluster; the chart's last job
     #[command(arg_required_else_help = true)]
@@ -212,4 +218,23 @@ fn one_line(error: &(dyn Error + 'static)) -> String {
         text = format!("{text}: {cause}");
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Columns of a help text's own lines stay columns on a terminal of the usual width.
+    #[test]
+    fn no_line_of_a_help_text_is_wrapped() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let after = command.get_after_help().map(ToString::to_string);
+            let text = after.unwrap_or_default();
+            let long = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(long, None, "{}", command.get_name());
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
 }

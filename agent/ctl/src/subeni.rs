@@ -55,7 +55,8 @@ enum Verb {
   *unknown    frames with a tag that no sub-ENI has
   *untagged   frames without a tag
 
-Seen from the Pod: TX is what it sends. With GRO and GSO one frame stands for many packets.")]
+Seen from the Pod: TX is what it sends. With GRO and GSO one frame stands for
+many packets.")]
     Stats {
         /// Show them again after this time, until interrupted: 1s, 500ms, 2m
         #[arg(long, value_name = "DURATION", value_parser = duration)]

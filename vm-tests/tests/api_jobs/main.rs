@@ -189,6 +189,30 @@ fn init_waits_for_a_controller_and_makes_what_is_missing() {
     assert!(log.contains(&text), "{log}");
 }
 
+/// Admission lets a pool belong to its subnet in the name of who makes it; nothing more is needed.
+#[test]
+#[ignore = "api level"]
+fn init_may_make_a_pool_of_a_subnet_and_delete_none() {
+    let rig = Rig::start();
+    let init = ApiClient::here(&rig.dir.path().join("spiderpool-init")).unwrap();
+    let object = |kind: &str, metadata: Value| {
+        json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": kind, "metadata": metadata,
+            "spec": {"ipVersion": 4, "subnet": "10.70.0.0/24"}})
+    };
+    let subnet = object("SpiderSubnet", json!({"name": "s"}));
+    let subnet = init.create(&format!("{OURS}/spidersubnets"), &subnet);
+    let owner = json!({"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": "SpiderSubnet", "name": "s",
+        "uid": subnet.unwrap()["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
+    let pool = object(
+        "SpiderIPPool",
+        json!({"name": "p", "ownerReferences": [owner]}),
+    );
+    init.create(POOLS, &pool).unwrap();
+    let refused = init.delete(&format!("{POOLS}/p")).unwrap_err();
+    assert!(format!("{refused:#}").contains("403"), "{refused:#}");
+    assert!(rig.api.pool("p").is_ok());
+}
+
 fn assert_made(rig: &Rig) {
     let coordinator = spec(rig, "spidercoordinators/default");
     assert_eq!(coordinator["podCIDRType"], "auto");

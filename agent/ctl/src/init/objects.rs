@@ -1,9 +1,15 @@
-//! What `init` makes, read of the environment. Pure.
+//! What `init` makes, read of the environment: what can never be is refused ([`judge`]). Pure.
+
+mod judge;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use spiderpool_api::coordinator::{CoordinatorMode, PodCidrType};
+use spiderpool_api::ippool::Route;
+use spiderpool_ipam::admission::is_dns_name;
 use spiderpool_ipam::environment::{Environment, EnvironmentError};
 
 /// `name` in the CNI file of Calico.
@@ -45,6 +51,27 @@ pub(super) enum InitError {
     Value(#[from] EnvironmentError),
     #[error("environment variable SPIDERPOOL_{name} is not set: it must be {wanted}")]
     Missing { name: String, wanted: &'static str },
+    /// Admission would never let it pass.
+    #[error("environment variable SPIDERPOOL_{name}={value:?} can never be: {why}")]
+    Refused {
+        name: String,
+        value: String,
+        why: String,
+    },
+    /// Admission would refuse the whole for what none of the variables says.
+    #[error("{kind} {name} can never be: {why}")]
+    Object {
+        kind: &'static str,
+        name: String,
+        why: String,
+    },
+    /// The second would be taken for the first.
+    #[error("environment variables SPIDERPOOL_{first} and SPIDERPOOL_{second} are both {name:?}")]
+    OneName {
+        first: String,
+        second: String,
+        name: String,
+    },
 }
 
 type Found<T> = Result<T, InitError>;
@@ -53,44 +80,87 @@ impl Wanted {
     /// What `lookup` answers for the whole names.
     pub(super) fn read(lookup: impl Fn(&str) -> Option<String>) -> Found<Self> {
         let read = Environment::new(lookup);
-        let namespace = required(&read, "NAMESPACE", "the namespace of Spiderpool")?;
+        required(&read, "NAMESPACE", "the namespace of Spiderpool")?;
+        let namespace = label(&read, "NAMESPACE", "")?;
         let mut objects = Vec::new();
         objects.extend(coordinator(&read)?);
-        let families = [("4", 4), ("6", 6)];
         // Pools belong to subnets that exist before them.
-        for (kind, named, is_default) in [
-            ("SpiderSubnet", "SUBNET_NAME", false),
-            ("SpiderIPPool", "IPPOOL_NAME", true),
-        ] {
-            for (family, version) in families {
-                let of = |key: &str| format!("INIT_DEFAULT_IPV{family}_{key}");
-                if let Some(name) = read.text(&of(named)) {
-                    let mut spec = addresses(&read, version, of)?;
-                    if is_default {
-                        spec.insert("default".to_owned(), json!(true));
-                    }
-                    objects.push(object(kind, name, Value::Object(spec)));
-                }
-            }
-        }
+        objects.extend(networks(&read, "SpiderSubnet", "SUBNET_NAME")?);
+        objects.extend(networks(&read, "SpiderIPPool", "IPPOOL_NAME")?);
         let network = read.flag("INIT_ENABLE_MULTUS_CONFIG", false)?;
-        Ok(Self {
-            network: network.then(|| Network {
-                name: read.text("INIT_DEFAULT_CNI_NAME"),
-                namespace: read
-                    .text("INIT_DEFAULT_CNI_NAMESPACE")
-                    .unwrap_or_else(|| namespace.clone()),
+        let network = network.then(|| {
+            Ok::<_, InitError>(Network {
+                name: name(&read, "INIT_DEFAULT_CNI_NAME")?,
+                namespace: label(&read, "INIT_DEFAULT_CNI_NAMESPACE", &namespace)?,
                 cni_dir: read
                     .text("INIT_DEFAULT_CNI_DIR")
                     .map_or_else(|| "/etc/cni/net.d".into(), PathBuf::from),
-            }),
-            controller: read
-                .text("CONTROLLER_NAME")
-                .unwrap_or_else(|| "spiderpool-controller".to_owned()),
+            })
+        });
+        Ok(Self {
+            network: network.transpose()?,
+            controller: label(&read, "CONTROLLER_NAME", "spiderpool-controller")?,
             namespace,
             objects,
         })
     }
+}
+
+/// The subnets or pools of both families.
+fn networks<F>(read: &Environment<F>, kind: &'static str, named: &'static str) -> Found<Vec<Object>>
+where
+    F: Fn(&str) -> Option<String>,
+{
+    let mut objects: Vec<Object> = Vec::new();
+    for version in [4, 6] {
+        let of = |key: &str| format!("INIT_DEFAULT_IPV{version}_{key}");
+        let Some(name) = name(read, &of(named))? else {
+            continue;
+        };
+        if let Some(other) = objects.iter().find(|other| other.name == name) {
+            return Err(InitError::OneName {
+                first: format!("INIT_DEFAULT_IPV4_{named}"),
+                second: of(named),
+                name: other.name.clone(),
+            });
+        }
+        let mut spec = addresses(read, version, of)?;
+        if kind == "SpiderIPPool" {
+            spec.insert("default".to_owned(), json!(true));
+        }
+        let made = object(kind, name, Value::Object(spec));
+        judge::judge(read, &made, |field| match field {
+            "subnet" | "ipVersion" => Some(of("IPPOOL_SUBNET")),
+            "ips" => Some(of("IPPOOL_IPRANGES")),
+            "gateway" => Some(of("IPPOOL_GATEWAY")),
+            _ => None,
+        })?;
+        objects.push(made);
+    }
+    Ok(objects)
+}
+
+/// A name that an object can have.
+fn name<F>(read: &Environment<F>, variable: &str) -> Found<Option<String>>
+where
+    F: Fn(&str) -> Option<String>,
+{
+    let wanted = "a name of lower-case letters, digits, - and .";
+    let is_one = |text: &str| is_dns_name(text).then(|| Some(text.to_owned()));
+    Ok(read.parsed(variable, None, wanted, is_one)?)
+}
+
+/// A name that a namespace or a Service can have.
+fn label<F>(read: &Environment<F>, variable: &str, default: &str) -> Found<String>
+where
+    F: Fn(&str) -> Option<String>,
+{
+    let wanted = "a name of lower-case letters, digits and -, 63 at most";
+    let is_one = |text: &str| {
+        let fits = is_dns_name(text) && text.len() <= 63 && !text.contains('.');
+        fits.then(|| text.to_owned())
+    };
+    Ok(read.parsed(variable, default.to_owned(), wanted, is_one)?)
 }
 
 fn object(kind: &'static str, name: String, spec: Value) -> Object {
@@ -119,21 +189,48 @@ where
     F: Fn(&str) -> Option<String>,
 {
     let of = |key: &str| format!("INIT_DEFAULT_COORDINATOR_{key}");
-    let Some(name) = read.text(&of("NAME")) else {
+    let Some(name) = name(read, &of("NAME"))? else {
         return Ok(None);
     };
     let mut spec = Map::new();
-    let kind = read.text(&of("POD_CIDR_TYPE"));
-    spec.insert(
-        "podCIDRType".to_owned(),
-        json!(kind.unwrap_or_else(|| "auto".to_owned())),
-    );
-    for (key, field) in [("MODE", "mode"), ("VETH_LINK_ADDRESS", "vethLinkAddress")] {
-        spec.extend(
-            read.text(&of(key))
-                .map(|text| (field.to_owned(), json!(text))),
-        );
-    }
+    let kind = read.parsed(
+        &of("POD_CIDR_TYPE"),
+        PodCidrType::Auto,
+        "auto, cluster, calico, cilium or none",
+        word,
+    )?;
+    spec.insert("podCIDRType".to_owned(), json!(kind));
+    let mode: Option<CoordinatorMode> = read.parsed(
+        &of("MODE"),
+        None,
+        "auto, underlay, overlay or disabled",
+        |text| word(text).map(Some),
+    )?;
+    spec.extend(mode.map(|mode| ("mode".to_owned(), json!(mode))));
+    spec.extend(veth(read, of)?);
+    spec.extend(traffic(read, of)?);
+    let made = object("SpiderCoordinator", name, Value::Object(spec));
+    judge::judge(read, &made, |field| {
+        let key = match field {
+            "hijackCIDR" => "HIJACK_CIDR",
+            "policyRoutes" => "POLICY_ROUTES",
+            "vethLinkAddress" => "VETH_LINK_ADDRESS",
+            "vethMTU" => "VETH_MTU",
+            _ => return None,
+        };
+        Some(of(key))
+    })?;
+    Ok(Some(made))
+}
+
+/// How the node and the Pod reach each other.
+fn veth<F>(read: &Environment<F>, of: impl Fn(&str) -> String) -> Found<Map<String, Value>>
+where
+    F: Fn(&str) -> Option<String>,
+{
+    let mut spec = Map::new();
+    let link = read.text(&of("VETH_LINK_ADDRESS"));
+    spec.extend(link.map(|text| ("vethLinkAddress".to_owned(), json!(text))));
     if read.text(&of("TUNE_POD_ROUTES")).is_some() {
         let on = read.flag(&of("TUNE_POD_ROUTES"), true)?;
         spec.insert("tunePodRoutes".to_owned(), json!(on));
@@ -142,6 +239,15 @@ where
         let mtu: u32 = read.number(&of("VETH_MTU"), 0)?;
         spec.insert("vethMTU".to_owned(), json!(mtu));
     }
+    Ok(spec)
+}
+
+/// What goes through the node, and the routes for the rest.
+fn traffic<F>(read: &Environment<F>, of: impl Fn(&str) -> String) -> Found<Map<String, Value>>
+where
+    F: Fn(&str) -> Option<String>,
+{
+    let mut spec = Map::new();
     if let Some(text) = read.text(&of("HIJACK_CIDR")) {
         spec.insert("hijackCIDR".to_owned(), json!(listed(&text)));
     }
@@ -149,12 +255,21 @@ where
         &of("POLICY_ROUTES"),
         Value::Null,
         "a JSON list of {\"dst\",\"gw\"}",
-        |text| serde_json::from_str(text).ok().filter(Value::is_array),
+        |text| {
+            serde_json::from_str::<Vec<Route>>(text)
+                .ok()
+                .map(|list| json!(list))
+        },
     )?;
     if !routes.is_null() {
         spec.insert("policyRoutes".to_owned(), routes);
     }
-    Ok(Some(object("SpiderCoordinator", name, Value::Object(spec))))
+    Ok(spec)
+}
+
+/// A word of the API.
+fn word<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_value(json!(text)).ok()
 }
 
 /// What subnets and pools have in common.
@@ -192,114 +307,4 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(rows: &[(&str, &str)]) -> Result<Wanted, String> {
-        let wanted = Wanted::read(|name| {
-            let name = name.strip_prefix("SPIDERPOOL_")?;
-            let own = [("NAMESPACE", "net")];
-            let mut rows = rows.iter().chain(&own);
-            rows.find(|(known, _)| *known == name)
-                .map(|(_, value)| (*value).to_owned())
-        });
-        wanted.map_err(|error| error.to_string())
-    }
-
-    fn made(rows: &[(&str, &str)]) -> Vec<(&'static str, String, Value)> {
-        let objects = read(rows).unwrap().objects.into_iter();
-        objects
-            .map(|object| (object.kind, object.name, object.spec))
-            .collect()
-    }
-
-    #[test]
-    fn nothing_is_made_that_was_not_asked_for() {
-        let wanted = read(&[("INIT_DEFAULT_COORDINATOR_MODE", "auto")]).unwrap();
-        assert_eq!((wanted.objects, wanted.network), (Vec::new(), None));
-        assert_eq!(wanted.controller, "spiderpool-controller");
-    }
-
-    #[test]
-    fn a_coordinator_has_what_is_set() {
-        let name = ("INIT_DEFAULT_COORDINATOR_NAME", "default");
-        let spec = json!({"podCIDRType": "auto"});
-        let want = vec![("SpiderCoordinator", "default".to_owned(), spec)];
-        assert_eq!(made(&[name]), want);
-        let all = [
-            name,
-            ("INIT_DEFAULT_COORDINATOR_MODE", "underlay"),
-            ("INIT_DEFAULT_COORDINATOR_POD_CIDR_TYPE", "calico"),
-            ("INIT_DEFAULT_COORDINATOR_TUNE_POD_ROUTES", "false"),
-            (
-                "INIT_DEFAULT_COORDINATOR_HIJACK_CIDR",
-                r#"["169.254.0.0/16"]"#,
-            ),
-            (
-                "INIT_DEFAULT_COORDINATOR_POLICY_ROUTES",
-                r#"[{"dst":"10.0.0.0/8","gw":"10.1.1.1"}]"#,
-            ),
-            (
-                "INIT_DEFAULT_COORDINATOR_VETH_LINK_ADDRESS",
-                "169.254.100.1",
-            ),
-            ("INIT_DEFAULT_COORDINATOR_VETH_MTU", "1400"),
-        ];
-        let spec = json!({"podCIDRType": "calico", "mode": "underlay", "tunePodRoutes": false,
-            "hijackCIDR": ["169.254.0.0/16"], "policyRoutes": [{"dst": "10.0.0.0/8", "gw": "10.1.1.1"}],
-            "vethLinkAddress": "169.254.100.1", "vethMTU": 1400});
-        assert_eq!(made(&all)[0].2, spec);
-    }
-
-    #[test]
-    fn subnets_come_before_pools() {
-        let rows = [
-            ("INIT_DEFAULT_IPV4_SUBNET_NAME", "s4"),
-            ("INIT_DEFAULT_IPV4_IPPOOL_NAME", "p4"),
-            ("INIT_DEFAULT_IPV4_IPPOOL_SUBNET", "10.1.0.0/16"),
-            (
-                "INIT_DEFAULT_IPV4_IPPOOL_IPRANGES",
-                "10.1.0.10-10.1.0.99, 10.1.1.7",
-            ),
-            ("INIT_DEFAULT_IPV4_IPPOOL_GATEWAY", "10.1.0.1"),
-            ("INIT_DEFAULT_IPV6_IPPOOL_NAME", "p6"),
-            ("INIT_DEFAULT_IPV6_IPPOOL_SUBNET", "fd00::/64"),
-        ];
-        let mut spec = json!({"ipVersion": 4, "subnet": "10.1.0.0/16",
-            "ips": ["10.1.0.10-10.1.0.99", "10.1.1.7"], "gateway": "10.1.0.1"});
-        let subnet = ("SpiderSubnet", "s4".to_owned(), spec.clone());
-        spec["default"] = json!(true);
-        let pool = ("SpiderIPPool", "p4".to_owned(), spec);
-        let six = json!({"ipVersion": 6, "subnet": "fd00::/64", "default": true});
-        let want = vec![subnet, pool, ("SpiderIPPool", "p6".to_owned(), six)];
-        assert_eq!(made(&rows), want);
-    }
-
-    #[test]
-    fn what_cannot_be_is_named() {
-        let unnamed = Wanted::read(|_| None).unwrap_err().to_string();
-        assert!(unnamed.contains("SPIDERPOOL_NAMESPACE"), "{unnamed}");
-        let name = ("INIT_DEFAULT_COORDINATOR_NAME", "default");
-        for (rows, part) in [
-            (
-                vec![("INIT_DEFAULT_IPV4_IPPOOL_NAME", "p")],
-                "IPV4_IPPOOL_SUBNET is not set",
-            ),
-            (
-                vec![name, ("INIT_DEFAULT_COORDINATOR_VETH_MTU", "big")],
-                "VETH_MTU=\"big\"",
-            ),
-            (
-                vec![name, ("INIT_DEFAULT_COORDINATOR_POLICY_ROUTES", "{}")],
-                "a JSON list",
-            ),
-            (
-                vec![("INIT_ENABLE_MULTUS_CONFIG", "maybe")],
-                "true or false",
-            ),
-        ] {
-            let text = read(&rows).unwrap_err();
-            assert!(text.contains(part), "{text}");
-        }
-    }
-}
+mod tests;

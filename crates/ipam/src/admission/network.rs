@@ -130,8 +130,9 @@ fn chain(spec: &SpiderMultusConfigSpec) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// `IsDNS1123Subdomain` of apimachinery.
-fn is_dns_name(name: &str) -> bool {
+/// Whether an object can have this name (`IsDNS1123Subdomain` of apimachinery).
+#[must_use]
+pub fn is_dns_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= LONGEST_NAME
         && name.split('.').all(|label| {

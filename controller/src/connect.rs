@@ -14,6 +14,7 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use spiderpool_api::public_url::without_secrets;
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
@@ -39,6 +40,11 @@ pub enum ConnectError {
     /// There is no file and no service account.
     #[error("this is no Pod with a service account; name the API with --kubeconfig")]
     NoAccount(#[source] InClusterError),
+    /// The file, or `HTTPS_PROXY`, names a proxy, which this client cannot use.
+    #[error(
+        "the API is reached without a proxy only: unset HTTPS_PROXY, or take proxy-url out of the kubeconfig, whichever names {0}"
+    )]
+    Proxy(String),
     /// Keys, certificates or credentials.
     #[error("cannot make a client of the API")]
     Client(#[source] Box<kube::Error>),
@@ -62,6 +68,10 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
         }
         None => Config::incluster().map_err(ConnectError::NoAccount)?,
     };
+    if let Some(proxy) = &config.proxy_url {
+        // the client's own words repeat its password
+        return Err(ConnectError::Proxy(without_secrets(&proxy.to_string())));
+    }
     client(config).map_err(|error| ConnectError::Client(Box::new(error)))
 }
 
@@ -70,9 +80,6 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
 /// # Errors
 /// Keys, certificates or credentials in it cannot be used.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    if config.proxy_url.is_some() {
-        return Client::try_from(config);
-    }
     let mut sockets = HttpConnector::new();
     sockets.enforce_http(false);
     sockets.set_connect_timeout(config.connect_timeout);
@@ -93,4 +100,25 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         .map_err(BoxError::from)
         .service(connections);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_proxy_is_refused_without_its_password() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let text = "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],
+            clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1', proxy-url: 'http://u:geheim@proxy:3128'}}],
+            contexts: [{name: c, context: {cluster: k, user: u}}]}";
+        std::fs::write(&path, text).unwrap();
+        let Err(error) = connect(Some(&path)).await else {
+            panic!("a client that would go around the proxy");
+        };
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("http://***@proxy:3128"), "{text}");
+        assert!(!text.contains("geheim"), "{text}");
+    }
 }

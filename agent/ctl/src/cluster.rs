@@ -37,6 +37,16 @@ pub(crate) enum FindError {
         "no API server to ask: {STANDALONE} and ~/.kube/config do not exist and this is not a Pod; name a kubeconfig with --kubeconfig or KUBECONFIG"
     )]
     Nowhere,
+    /// The file, or `HTTPS_PROXY`, names a proxy, which the client cannot use.
+    #[error(
+        "{server} is reached without a proxy only: unset HTTPS_PROXY, or take proxy-url out of the kubeconfig, whichever names {proxy}"
+    )]
+    Proxy {
+        /// URL.
+        server: String,
+        /// URL, without its password.
+        proxy: String,
+    },
     /// TLS or credentials.
     #[error(
         "cannot make a client for {server}: check certificates and credentials of the kubeconfig"
@@ -132,6 +142,10 @@ impl Cluster {
         config.read_timeout = Some(TIMEOUT);
         let server = without_secrets(&config.cluster_url.to_string());
         let server = server.trim_end_matches('/').to_owned();
+        if let Some(proxy) = &config.proxy_url {
+            let proxy = without_secrets(&proxy.to_string());
+            return Err(FindError::Proxy { server, proxy });
+        }
         match Client::try_from(config) {
             Ok(client) => Ok(Self { server, client }),
             Err(source) => Err(FindError::Client {

@@ -58,6 +58,22 @@ mod tests {
         }
     }
 
+    /// As in a shell of an office.
+    #[test]
+    fn a_proxy_is_named_without_its_password() {
+        let nowhere = Nowhere::new();
+        let mut command = nowhere.command("", &["clean", "--yes"]);
+        command.env("HTTPS_PROXY", "http://u:geheim@proxy:3128");
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("unset HTTPS_PROXY"), "{text}");
+        assert!(
+            text.contains("http://***@proxy:3128") && !text.contains("geheim"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn init_says_where_nobody_answers() {
         let nowhere = Nowhere::new();

@@ -14,6 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Map, Value, json};
 use spiderpool_api::names;
+use spiderpool_api::public_url::without_secrets;
 use spiderpool_api::value::Mac;
 use tokio::time::{Instant, sleep};
 use tracing::info;
@@ -33,6 +34,16 @@ pub enum PublishError {
         path: String,
         /// What is wrong with it.
         source: Box<KubeconfigError>,
+    },
+    /// It, or `HTTPS_PROXY`, names a proxy, which this client cannot use.
+    #[error(
+        "the API is reached without a proxy only: unset HTTPS_PROXY, or take proxy-url out of the kubeconfig {path}, whichever names {proxy}"
+    )]
+    Proxy {
+        /// The file.
+        path: String,
+        /// The proxy, without its password.
+        proxy: String,
     },
     /// No client can be made of it.
     #[error("cannot make a client of the kubeconfig {path}")]
@@ -113,6 +124,12 @@ pub async fn connect(kubeconfig: &Path) -> Result<Client, PublishError> {
     let config = Config::from_custom_kubeconfig(parsed, &options)
         .await
         .map_err(unreadable)?;
+    if let Some(proxy) = &config.proxy_url {
+        return Err(PublishError::Proxy {
+            path: path(),
+            proxy: without_secrets(&proxy.to_string()),
+        });
+    }
     Client::try_from(config).map_err(|source| PublishError::Client {
         path: path(),
         source: Box::new(source),

@@ -152,6 +152,9 @@ impl Memory {
     /// that is to go.
     #[must_use]
     pub fn free_partner(&self, sibling: &Pool, taken: &BTreeSet<Ipv6Addr>) -> Option<Ipv6Addr> {
+        if sibling.deleting {
+            return None;
+        }
         let used: BTreeSet<Ipv6Addr> = self.all().filter_map(|sub_eni| sub_eni.ipv6).collect();
         let v6 = sibling.addresses.iter().filter_map(|ip| match ip {
             IpAddr::V6(ip) => Some(ip),
@@ -159,7 +162,7 @@ impl Memory {
         });
         let claimed = |ip: &Ipv6Addr| sibling.claims.contains_key(&IpAddr::V6(*ip));
         let is_free = |ip: &Ipv6Addr| !used.contains(ip) && !taken.contains(ip) && !claimed(ip);
-        let mut free = v6.filter(|ip| !sibling.deleting && is_free(ip));
+        let mut free = v6.filter(is_free);
         free.next()
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
+use ipnet::IpNet;
 use spiderpool_api::value::Mac;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -170,6 +171,10 @@ impl World {
     ) -> Vec<Wanted> {
         let mut taken = BTreeSet::new();
         let mut missing = Vec::new();
+        if matches!(pool.subnet, IpNet::V6(_)) {
+            // nothing is made for IPv6 alone, and of its addresses there are more than can be looked at
+            return missing;
+        }
         for ip in pool.addresses.iter() {
             if missing.len() == most {
                 break;

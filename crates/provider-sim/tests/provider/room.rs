@@ -4,7 +4,7 @@ use provider_sim::cloud::State;
 use spiderpool_api::ip_meta::{Entry, EntryState};
 
 use crate::cluster::cluster;
-use crate::rig::{item, request};
+use crate::rig::{item, request, rig_with, settings, topology};
 
 /// A full parent: idle cache goes first, announced before it goes; what is claimed stays (P14).
 #[tokio::test]
@@ -70,4 +70,27 @@ async fn what_is_claimed_meanwhile_is_not_taken() {
         })
         .await;
     cluster.audit().await;
+}
+
+/// A subnet has more IPv6 addresses than anybody can look at, and nothing is made for IPv6 alone.
+#[test]
+fn a_whole_ipv6_subnet_does_not_hold_up_prewarming() {
+    let (done, ended) = std::sync::mpsc::channel();
+    // on a thread of its own: it would never end
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut topology = topology();
+            let whole = r#"{name: w6, subnet: "fd72::/64", ips: ["fd72::100-fd72::ffff:ffff:ffff:ffff"], node: n1}"#;
+            topology.pools.push(serde_saphyr::from_str(whole).unwrap());
+            topology.check().unwrap();
+            let rig = rig_with(settings(), topology, None).await;
+            rig.service.prewarm().await;
+            assert!(rig.at("10.72.0.30").is_some());
+        });
+        done.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(20);
+    ended.recv_timeout(limit).expect("prewarming ends");
 }

@@ -141,7 +141,8 @@ mod tests {
     fn a_file_of_another_topology_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
-        let topology = r#"{parents: [], subnets: [], gateway: {ifname: gw0}}"#;
+        let topology = r#"{parents: [], gateway: {ifname: gw0},
+            subnets: [{ipv4: 10.72.0.0/24, gatewayMac: "fa:16:3e:ff:ff:fe"}]}"#;
         let topology = serde_saphyr::from_str(topology).unwrap();
         assert_eq!(read(&path, &topology).unwrap(), None);
         let text = r#"{"quarantine":[],"subEnis":[{"mac":"fa:16:3e:00:00:0a","ipv4":"10.72.0.10","pool":"g",

@@ -18,6 +18,9 @@ pub enum UnfitError {
     /// Nobody could name it.
     #[error("the node of parent NIC {0} has no name")]
     NoNode(spiderpool_api::value::Mac),
+    /// Written with an address of a machine in it.
+    #[error("subnet {0} is not in canonical form: write {canonical}", canonical = .0.trunc())]
+    Canonical(IpNet),
     /// An address would be of two subnets.
     #[error("subnets {first} and {second} overlap")]
     Subnets {
@@ -61,6 +64,11 @@ impl Topology {
     }
 
     fn check_subnets(&self) -> Result<(), UnfitError> {
+        let of_pools = self.pools.iter().map(|pool| pool.subnet);
+        let mut all = self.nets().chain(of_pools);
+        if let Some(odd) = all.find(|net| net.trunc() != *net) {
+            return Err(UnfitError::Canonical(odd));
+        }
         let mut known: Vec<IpNet> = Vec::new();
         for second in self.nets() {
             let overlaps = |first: &&IpNet| first.contains(&second) || second.contains(*first);
@@ -135,6 +143,9 @@ bindings:
             ("{name: w,", "{name: p4,", "pool p4 is listed twice"),
             ("10.72.0.0/24, ips: [10.72.0.30]", "10.0.0.0/8, ips: [10.72.0.30]", "pool w: its subnet 10.0.0.0/8 is in none of the subnets"),
             ("10.72.0.0/24, ips: [10.72.0.30]", "10.73.0.0/24, ips: [10.73.0.30]", "pool w: its subnet 10.73.0.0/24 is in none of the subnets"),
+            ("10.72.0.0/24, ips: [10.72.0.30]", "10.72.0.0/26, ips: [10.72.0.30]", "pools p4 and w have the subnets 10.72.0.0/24 and 10.72.0.0/26, which overlap"),
+            ("ipv4: 10.72.0.0/24,", "ipv4: 10.72.0.9/24,", "subnet 10.72.0.9/24 is not in canonical form: write 10.72.0.0/24"),
+            ("10.72.0.0/24, ips: [10.72.0.30]", "10.72.0.9/24, ips: [10.72.0.30]", "subnet 10.72.0.9/24 is not in canonical form: write 10.72.0.0/24"),
             ("[10.72.0.30]", "[10.72.0.1-10.72.0.3]", "pool w: 10.72.0.1 is its subnet's gateway"),
             ("[10.72.0.30]", "[10.72.0.30, 10.72.0.23-10.72.0.26]", "pools p4 and w both have 10.72.0.23"),
             (", pair: p4", "", "pool p4 names p6 as its pair, and p6 names none"),
@@ -147,9 +158,9 @@ bindings:
             ("[10.72.0.30]", "[10.72.0.30/32]", "pool w: \"10.72.0.30/32\" is neither an address nor a range of subnet 10.72.0.0/24"),
             ("[10.72.0.30]", "[10.73.0.30]", "pool w: \"10.73.0.30\" is neither an address nor a range of subnet 10.72.0.0/24"),
             ("20-10.72.0.24", "24-10.72.0.20", "pool p4: \"10.72.0.24-10.72.0.20\" is neither an address nor a range of subnet 10.72.0.0/24"),
-            ("node: n1}", "node: n3}", "pool w: no parent NIC is of node n3"),
-            ("pair: p6", "pair: w", "pool p4: its pair w is not a pool of the other family"),
-            ("pair: p6", "pair: p7", "pool p4: its pair p7 is not a pool of the other family"),
+            ("node: n1}", "node: n3}", "pool w: no parent NIC is of node \"n3\""),
+            ("pair: p6", "pair: w", "pool p4: its pair \"w\" is not a pool of the other family"),
+            ("pair: p6", "pair: p7", "pool p4: its pair \"p7\" is not a pool of the other family"),
             ("pool: w}", "pool: v}", "sub-ENI fa:16:3e:00:00:0a: there is no pool v"),
             ("ipv4: 10.72.0.30,", "ipv4: 10.72.0.1,", "sub-ENI fa:16:3e:00:00:0a: address 10.72.0.1 is a gateway's"),
             ("gatewayIpv4: 10.72.0.1", "gatewayIpv4: 10.9.0.1", "gateway 10.9.0.1 is not in the range of its subnet"),

@@ -23,7 +23,7 @@ pub(crate) enum UnfitError {
     #[error("{0} has no name")]
     NoName(&'static str),
     /// No MAC of a NIC.
-    #[error("node {node}: {mac} is a group's MAC, not a NIC's")]
+    #[error("node {node}: no NIC has the MAC {mac}")]
     Group {
         /// Whose.
         node: String,
@@ -59,6 +59,26 @@ pub(crate) enum UnfitError {
         /// As written.
         subnet: IpNet,
     },
+    /// Written with an address of a machine in it; admission refuses it of a pool.
+    #[error("pool {pool}: subnet {subnet} is not in canonical form: write {}", subnet.trunc())]
+    Canonical {
+        /// The pool.
+        pool: String,
+        /// As written.
+        subnet: IpNet,
+    },
+    /// Subnets are the same or apart.
+    #[error("pools {first} and {second} have the subnets {one} and {other}, which overlap")]
+    Subnets {
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+        /// Of the first.
+        one: IpNet,
+        /// Of the second.
+        other: IpNet,
+    },
     /// An address is of two pools.
     #[error("pools {first} and {second} both have {address}")]
     Shared {
@@ -70,7 +90,7 @@ pub(crate) enum UnfitError {
         address: IpAddr,
     },
     /// A prewarm pool of nobody.
-    #[error("pool {pool}: its node {node} has no parent NIC")]
+    #[error("pool {pool}: its node {node:?} has no parent NIC")]
     Node {
         /// The pool.
         pool: String,
@@ -156,19 +176,42 @@ pub(super) fn pools(pools: &[Arc<Pool>]) -> Fit {
     }
     for (at, first) in pools.iter().enumerate() {
         for second in pools.iter().skip(at + 1) {
-            if let Some(address) = first.usable.intersect(&second.usable).first() {
-                return Err(UnfitError::Shared {
-                    first: first.name.clone(),
-                    second: second.name.clone(),
-                    address,
-                });
-            }
+            apart(first, second)?;
         }
     }
     Ok(())
 }
 
+fn apart(first: &Pool, second: &Pool) -> Fit {
+    let names = || (first.name.clone(), second.name.clone());
+    let (one, other) = (first.subnet, second.subnet);
+    if one != other && (one.contains(&other) || other.contains(&one)) {
+        let (first, second) = names();
+        return Err(UnfitError::Subnets {
+            first,
+            second,
+            one,
+            other,
+        });
+    }
+    match first.usable.intersect(&second.usable).first() {
+        None => Ok(()),
+        Some(address) => {
+            let (first, second) = names();
+            Err(UnfitError::Shared {
+                first,
+                second,
+                address,
+            })
+        }
+    }
+}
+
 fn addresses(pool: &Pool) -> Fit {
+    if pool.subnet.trunc() != pool.subnet {
+        let (pool, subnet) = (pool.name.clone(), pool.subnet);
+        return Err(UnfitError::Canonical { pool, subnet });
+    }
     if pool.usable.is_empty() {
         return Err(UnfitError::Empty(pool.name.clone()));
     }

@@ -45,10 +45,13 @@ fn each_contradiction_is_refused_with_both_sides() {
         ("pair: p4", "pair: g", "pool p4 names p6 as its pair, and p6 names g"),
         ("10.72.0.19]", "10.72.0.19], pair: g", "pools g and g are a pair, and both are IPv4"),
         ("pair: p6", "pair: p6, node: n1", "pools p4 and p6 are a pair, and not of the same node"),
-        ("node: n1}", "node: n9}", "pool w: its node n9 has no parent NIC"),
+        ("node: n1}", "node: n9}", "pool w: its node \"n9\" has no parent NIC"),
         ("node: n2,", "node: \"\",", "a parent's node has no name"),
         ("01:00:02", "01:00:01", "nodes n1 and n2 have the same parent NIC fa:16:3e:01:00:01"),
-        ("fa:16:3e:01:00:02", "01:00:5e:00:00:01", "node n2: 01:00:5e:00:00:01 is a group's MAC, not a NIC's"),
+        ("fa:16:3e:01:00:02", "01:00:5e:00:00:01", "node n2: no NIC has the MAC 01:00:5e:00:00:01"),
+        ("fa:16:3e:01:00:02", "00:00:00:00:00:00", "node n2: no NIC has the MAC 00:00:00:00:00:00"),
+        ("{name: g, subnet: 10.72.0.0/24", "{name: g, subnet: 10.72.0.5/24", "pool g: subnet 10.72.0.5/24 is not in canonical form: write 10.72.0.0/24"),
+        ("{name: g, subnet: 10.72.0.0/24", "{name: g, subnet: 10.0.0.0/8", "pools g and p4 have the subnets 10.0.0.0/8 and 10.72.0.0/24, which overlap"),
     ] {
         assert!(GOOD.contains(from), "{from}");
         let told = judged(&GOOD.replacen(from, to, 1), &[]).unwrap_err();

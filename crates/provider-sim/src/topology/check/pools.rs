@@ -39,6 +39,18 @@ pub enum PoolsError {
         /// As written.
         subnet: IpNet,
     },
+    /// Subnets of pools are the same or apart.
+    #[error("pools {first} and {second} have the subnets {one} and {other}, which overlap")]
+    Subnets {
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+        /// Of the first.
+        one: IpNet,
+        /// Of the second.
+        other: IpNet,
+    },
     /// A sub-ENI cannot have it.
     #[error("pool {pool}: {ip} is its subnet's gateway")]
     Gateway {
@@ -58,7 +70,7 @@ pub enum PoolsError {
         ip: IpAddr,
     },
     /// A prewarm pool of nobody.
-    #[error("pool {pool}: no parent NIC is of node {node}")]
+    #[error("pool {pool}: no parent NIC is of node {node:?}")]
     Node {
         /// The pool.
         pool: String,
@@ -66,7 +78,7 @@ pub enum PoolsError {
         node: String,
     },
     /// A pair that is none.
-    #[error("pool {pool}: its pair {pair} is not a pool of the other family")]
+    #[error("pool {pool}: its pair {pair:?} is not a pool of the other family")]
     Pair {
         /// The pool.
         pool: String,
@@ -227,6 +239,15 @@ impl Known<'_> {
         let pools: Vec<_> = self.pools.values().collect();
         for (at, (first, ranges)) in pools.iter().enumerate() {
             for (second, others) in pools.iter().skip(at + 1) {
+                let (one, other) = (first.subnet, second.subnet);
+                if one != other && (one.contains(&other) || other.contains(&one)) {
+                    return Err(PoolsError::Subnets {
+                        first: first.name.clone(),
+                        second: second.name.clone(),
+                        one,
+                        other,
+                    });
+                }
                 if let Some(ip) = ranges.first_shared(others) {
                     let (first, second) = (first.name.clone(), second.name.clone());
                     return Err(PoolsError::Shared { first, second, ip });

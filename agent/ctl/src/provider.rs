@@ -2,6 +2,7 @@
 //! clause, whether it keeps it. For a test provider in a test cluster. Owns the run: which checks,
 //! their order, signals, the clean-up, the exit code.
 
+mod asked;
 mod catalogue;
 mod checks;
 mod cleanup;
@@ -29,6 +30,7 @@ use spiderpool_api::value::Mac;
 use spiderpool_iaas::client::{ClientError, Endpoint, raw};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::asked::UsageError;
 use self::catalogue::Check;
 use self::ctx::Ctx;
 use self::kit::{Kit, Seen, Stop, Verified};
@@ -103,7 +105,7 @@ pub(crate) struct VerifyArgs {
     )]
     pools: Vec<String>,
     /// Nodes to allocate on, and the MACs of their parent NICs
-    #[arg(long = "node", value_name = "NAME[=MAC]", value_delimiter = ',', value_parser = node)]
+    #[arg(long = "node", value_name = "NAME[=MAC]", value_delimiter = ',', value_parser = asked::node)]
     nodes: Vec<(String, Option<Mac>)>,
     /// Nodes and pools of a provider without a cluster (YAML)
     #[arg(long, value_name = "FILE")]
@@ -122,30 +124,6 @@ pub(crate) struct VerifyArgs {
     output: Form,
 }
 
-/// The command line asks for nothing that can be done.
-#[derive(Debug, thiserror::Error)]
-enum UsageError {
-    #[error("nothing to test with: name pools of the cluster (--pool), or a file (--topology)")]
-    Target,
-    #[error("--ca FILE is needed to verify the provider's certificate, or --insecure-skip-verify")]
-    Ca,
-    #[error("there is no check or group {0}; --list shows them")]
-    Check(String),
-    #[error("none of the pools can be tested: name an IPv4 pool that is marked for a provider")]
-    Pool,
-}
-
-fn node(text: &str) -> Result<(String, Option<Mac>), String> {
-    let (name, mac) = text
-        .split_once('=')
-        .map_or((text, None), |(name, mac)| (name, Some(mac)));
-    let mac = mac.map(|mac| mac.parse::<Mac>().map_err(|error| error.to_string()));
-    if name.is_empty() {
-        return Err("expected the name of a node, or NAME=MAC".to_owned());
-    }
-    Ok((name.to_owned(), mac.transpose()?))
-}
-
 /// Runs a verb. Its failures have an exit code of their own.
 pub(crate) async fn run(kubeconfig: Option<&Path>, verb: &ProviderVerb) -> ExitCode {
     let ProviderVerb::Verify(args) = verb;
@@ -159,12 +137,13 @@ pub(crate) async fn run(kubeconfig: Option<&Path>, verb: &ProviderVerb) -> ExitC
 }
 
 async fn verify(kubeconfig: Option<&Path>, args: &VerifyArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let checks = selected(args)?;
+    let checks = asked::selected(&args.only, args.v1)?;
     let Some(url) = args.url.as_deref().filter(|_| !args.list) else {
         list(&checks, args.output)?;
         return Ok(ExitCode::SUCCESS);
     };
     let endpoint = endpoint(url, args)?;
+    asked::apart(&args.nodes)?;
     let (target, pools, identity) = target(kubeconfig, args).await?;
     if target.addresses().is_empty() && target.global.is_none() {
         return Err(UsageError::Pool.into());
@@ -232,21 +211,6 @@ fn list(checks: &[&'static Check], form: Form) -> Result<(), Box<dyn Error>> {
         _ => report::list_text(&listed),
     })?;
     Ok(())
-}
-
-fn selected(args: &VerifyArgs) -> Result<Vec<&'static Check>, UsageError> {
-    let only = &args.only;
-    for name in only {
-        if !catalogue::all().any(|check| catalogue::means(name, check)) {
-            return Err(UsageError::Check(name.clone()));
-        }
-    }
-    let wanted = |check: &&Check| {
-        let is_named = only.iter().any(|name| catalogue::means(name, check));
-        let is_spoken = !args.v1 || catalogue::is_of_version_1(check);
-        is_spoken && (only.is_empty() || is_named)
-    };
-    Ok(catalogue::all().filter(wanted).collect())
 }
 
 fn endpoint(url: &str, args: &VerifyArgs) -> Result<Endpoint, Box<dyn Error>> {

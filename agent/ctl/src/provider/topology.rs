@@ -35,12 +35,12 @@ pub(crate) enum TopologyError {
         source: io::Error,
     },
     /// Not the format.
-    #[error("{} is not valid: parents (node, mac) and pools (name, subnet, ips, node, pair) are wanted", path.display())]
+    #[error("{} is not valid, parents (node, mac) and pools (name, subnet, ips, node, pair) are wanted: {reason}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
         /// Line, column and what was expected.
-        source: Box<serde_saphyr::Error>,
+        reason: String,
     },
     /// Its parts contradict each other.
     #[error("{} cannot be used", path.display())]
@@ -88,9 +88,10 @@ pub(crate) fn read(path: &Path, wanted: &[(String, Option<Mac>)]) -> Result<Targ
         path: path_of(),
         source,
     })?;
-    let file: File = serde_saphyr::from_str(&text).map_err(|source| TopologyError::Parse {
+    let file: File = serde_saphyr::from_str(&text).map_err(|error| TopologyError::Parse {
         path: path_of(),
-        source: Box::new(source),
+        // the quoted lines would be squeezed into one
+        reason: error.without_snippet().to_string(),
     })?;
     let target = file.target(wanted);
     target.map_err(|source| TopologyError::Unfit {
@@ -160,6 +161,14 @@ fn nodes(parents: &[Parent], wanted: &[(String, Option<Mac>)]) -> Result<Vec<Nod
         let of_file = parents.iter().find(|parent| parent.node == *name);
         let parent = mac.or(of_file.map(|parent| parent.mac));
         let parent = parent.ok_or_else(|| UnfitError::NoParent(name.clone()))?;
+        let mut owners = parents.iter().filter(|known| known.mac == parent);
+        if let Some(owner) = owners.find(|owner| owner.node != *name) {
+            return Err(UnfitError::OneNic {
+                first: owner.node.clone(),
+                second: name.clone(),
+                mac: parent,
+            });
+        }
         let name = name.clone();
         Ok(Node { name, parent })
     });

@@ -64,7 +64,7 @@ async fn what_cannot_be_run_ends_with_2_and_says_why() {
         ),
         (
             vec!["http://x", "--topology", good, "--only", "nothing"],
-            "no check or group nothing",
+            "no check or group \"nothing\"",
         ),
         (
             vec!["http://x", "--topology", good, "--node", "n1=zz"],
@@ -90,6 +90,7 @@ async fn a_topology_that_cannot_be_is_not_driven() {
         path.to_str().unwrap().to_owned()
     };
     let good = file("t.yaml", crate::rig::TOPOLOGY);
+    let one_nic = "n1=fa:16:3e:01:00:01,n2=fa:16:3e:01:00:01";
     let text = crate::rig::TOPOLOGY.replace("[10.72.0.10-10.72.0.19]", "[11.0.0.9]");
     let unfit = file("u.yaml", &text);
     for (words, part) in [
@@ -100,6 +101,22 @@ async fn a_topology_that_cannot_be_is_not_driven() {
         (
             vec!["http://127.0.0.1:1", "--topology", &good, "--node", "n7"],
             "t.yaml cannot be used: it has no parent NIC of node n7",
+        ),
+        (
+            vec!["http://127.0.0.1:1", "--topology", &good, "--node", "n1,n1"],
+            "--node names n1 twice",
+        ),
+        (
+            vec!["http://127.0.0.1:1", "--topology", &good, "--node", one_nic],
+            "--node gives n1 and n2 the same parent NIC fa:16:3e:01:00:01",
+        ),
+        (
+            vec!["http://x", "--node", "n1=01:00:5e:00:00:01"],
+            "no NIC has the MAC 01:00:5e:00:00:01",
+        ),
+        (
+            vec!["http://x", "--v1", "--only", "pair"],
+            "no check of those is one of contract version 1",
         ),
         (
             vec!["http://u:geheim@127.0.0.1:1", "--topology", &good],

@@ -70,6 +70,27 @@ fn nodes_are_those_of_the_file_or_come_with_a_mac() {
     assert_eq!(names(&[("n2", None)]).unwrap(), ["n2"]);
     let other = ("n3", Some("fa:16:3e:01:00:03"));
     assert_eq!(names(&[other]).unwrap(), ["n3"]);
+    let text = names(&[("n1", Some("fa:16:3e:01:00:02"))]).unwrap_err();
+    let both = "nodes n2 and n1 have the same parent NIC fa:16:3e:01:00:02";
+    assert_eq!(text, both);
     let text = names(&[("n3", None)]).unwrap_err();
     assert!(text.contains("no parent NIC of node n3"), "{text}");
+}
+
+#[test]
+fn a_file_of_another_form_is_told_in_a_line() {
+    for (text, part) in [
+        ("", "line 1"),
+        ("pools: []", "missing field `parents`"),
+        ("parents: [{node: n1, mac: zz}]\npools: []", "line 1"),
+        ("parents: [", "line 1"),
+        (
+            "parents: []\npools: [{name: g, subnet: 10.72.0.0/24, ips: 10.72.0.9}]",
+            "line 2",
+        ),
+    ] {
+        let told = judged(text, &[]).unwrap_err();
+        assert!(told.contains("is not valid, parents (node, mac)"), "{told}");
+        assert!(told.contains(part) && !told.contains("-->"), "{told}");
+    }
 }

@@ -212,6 +212,34 @@ async fn a_broken_answer_counts_in_any_selection() {
     }
 }
 
+/// What was answered counts, though nobody is there any more to ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_answer_counts_when_the_provider_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (end, ended) = tokio::sync::mpsc::channel::<()>(1);
+    let answer = move |request: Request| {
+        let end = end.clone();
+        async move {
+            if request.method() == "POST" {
+                end.send(()).await.unwrap();
+            }
+            "<html>"
+        }
+    };
+    let mut ended = ended;
+    let serve = axum::serve(listener, Router::new().fallback(answer));
+    let serve = serve.with_graceful_shutdown(async move { ended.recv().await.unwrap_or_default() });
+    let server = tokio::spawn(serve.into_future());
+    let rig = rig(settings(), whole).await;
+    let words = ["--only", "allocate.create,answer.json", "-o", "json"];
+    let report = Report::of(&at(&rig, &url, &words).await);
+    report.fails_exactly(&["allocate.create", "answer.json"], "it has gone");
+    let left = report.json["left"].to_string();
+    assert!(left.contains("10.72.0.19"), "{left}");
+    server.abort();
+}
+
 /// Ctrl-C while the sub-ENIs are given back: they are named, and it is no success.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_up_that_is_cut_names_what_may_be_left() {

@@ -8,6 +8,7 @@ pub mod kube;
 pub mod memory;
 pub mod pod;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -110,6 +111,10 @@ pub trait Store: Send + Sync {
         freshness: Freshness,
     ) -> StoreResult<'a, Option<Arc<PoolObject>>>;
 
+    /// A pool that may hold the address, read past the caches; one that cannot be understood may. `None`:
+    /// no pool has it.
+    fn holder_of(&self, address: IpAddr) -> StoreResult<'_, Option<String>>;
+
     /// Conditional PUT of the status as read: only `allocatedIPs` and `allocatedIPCount` differ.
     /// The answer is the stored object; later cached reads see it or something newer.
     ///
@@ -142,4 +147,9 @@ pub trait Store: Send + Sync {
 
     /// Whether ADD can be served: caches filled, API reachable. The text says what is missing.
     fn ready(&self) -> Result<(), String>;
+}
+
+/// Whether a pool may hold the address, as far as it can be understood.
+fn may_hold(pool: &PoolObject, address: IpAddr) -> bool {
+    pool.pool().map_or(true, |pool| pool.may_hold(address))
 }

@@ -181,7 +181,8 @@ impl Agent {
                 .as_ref()
                 .filter(|endpoint| endpoint.status.current.uid == uid)
             {
-                self.unbind_orphans(owner, endpoint).await;
+                let told = self.unbind_orphans(owner, endpoint).await;
+                told.map_err(FlowError::store("look for who has the Pod's addresses"))?;
             }
         }
         if let Some(endpoint) = endpoint {

@@ -22,7 +22,7 @@ use super::error::full;
 use crate::agent::Agent;
 use crate::attachment::Attachment;
 use crate::failpoint::del_step;
-use crate::store::ObjectKey;
+use crate::store::{Freshness, ObjectKey, StoreError};
 use crate::writer::{Committed, WriteError};
 
 /// Whose sub-ENIs go, and until when there is time.
@@ -181,18 +181,24 @@ impl Agent {
     }
 
     /// A pool that is gone has no record to mark: the provider is told once, whatever it says.
-    pub(super) async fn unbind_orphans(&self, owner: Owner<'_>, endpoint: &SpiderEndpoint) {
+    ///
+    /// # Errors
+    /// [`StoreError`] when that could not be found out: the endpoint has to stay, nothing else knows them.
+    pub(super) async fn unbind_orphans(
+        &self,
+        owner: Owner<'_>,
+        endpoint: &SpiderEndpoint,
+    ) -> Result<(), StoreError> {
         let Some(provider) = &self.provider else {
-            return;
+            return Ok(());
         };
         let current = &endpoint.status.current;
         // A provider cannot do anything with a call that names no node.
         if current.node.is_empty() {
-            return;
+            return Ok(());
         }
         for (pool, net) in plan::sub_enis_of(current) {
-            let read = self.store.pool(&pool, crate::store::Freshness::Cached);
-            if !matches!(read.await, Ok(None)) {
+            if !self.is_orphan(owner, &pool, net.addr()).await? {
                 continue;
             }
             let request = release_of(owner, &current.node, None, net, pool);
@@ -204,6 +210,29 @@ impl Agent {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether the pool is gone, and no other has the address by now: a release would take it from that
+    /// one's Pods, wherever they are. A pool that the cache still has is looked at no further; one that it
+    /// lacks may just have come back.
+    async fn is_orphan(
+        &self,
+        owner: Owner<'_>,
+        pool: &str,
+        address: IpAddr,
+    ) -> Result<bool, StoreError> {
+        for freshness in [Freshness::Cached, Freshness::Fresh] {
+            if self.store.pool(pool, freshness).await?.is_some() {
+                return Ok(false);
+            }
+        }
+        let holder = self.store.holder_of(address).await?;
+        if let Some(holder) = &holder {
+            let (pod, ip) = (owner.pod, address);
+            tracing::warn!(%pod, %ip, pool, holder, "the pool is gone and another may have the address: the provider is not told");
+        }
+        Ok(holder.is_none())
     }
 }
 

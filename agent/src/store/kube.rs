@@ -10,6 +10,7 @@ mod owners;
 mod pool_cache;
 mod start;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -24,11 +25,12 @@ use spiderpool_api::names;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_controller::identities;
 use spiderpool_controller::objects::error::store_error;
+use spiderpool_controller::objects::pool_api::PoolApi;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::{
     Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
-    StandalonePod, Store, StoreError, StoreResult,
+    StandalonePod, Store, StoreError, StoreResult, may_hold,
 };
 use cache::Cache;
 use owners::Owners;
@@ -280,6 +282,20 @@ impl Store for KubeStore {
         freshness: Freshness,
     ) -> StoreResult<'a, Option<Arc<PoolObject>>> {
         self.pools.read(name, freshness).boxed()
+    }
+
+    fn holder_of(&self, address: IpAddr) -> StoreResult<'_, Option<String>> {
+        async move {
+            let mut holder = None;
+            let look = |pool: PoolObject| {
+                if may_hold(&pool, address) {
+                    holder.get_or_insert_with(|| pool.name().to_owned());
+                }
+            };
+            PoolApi::new(self.client.clone()).list(look).await?;
+            Ok(holder)
+        }
+        .boxed()
     }
 
     fn put_pool_status<'a>(

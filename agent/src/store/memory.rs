@@ -1,6 +1,7 @@
 //! The store in memory, for tests and simulation: conditional writes, finalizers and object UIDs
 //! behave as at an API server, and conflicts, delays, outages and outdated caches come on demand.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, Switches};
 
 use super::{
     Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
-    StandalonePod, Store, StoreError, StoreResult,
+    StandalonePod, Store, StoreError, StoreResult, may_hold,
 };
 
 mod state;
@@ -315,6 +316,17 @@ impl Store for MemoryStore {
                     .await?;
             }
             Ok(self.state().pools.get(name).cloned())
+        }
+        .boxed()
+    }
+
+    fn holder_of(&self, address: IpAddr) -> StoreResult<'_, Option<String>> {
+        async move {
+            self.fresh_read("list all SpiderIPPools").await?;
+            let state = self.state();
+            let mut pools = state.pools.values();
+            let holder = pools.find(|pool| may_hold(pool, address));
+            Ok(holder.map(|pool| pool.name().to_owned()))
         }
         .boxed()
     }

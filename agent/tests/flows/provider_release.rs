@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use spiderpool_agent::spool::Replay;
 use spiderpool_agent::store::memory::pool_json;
 
+use crate::log::Logged;
 use crate::provider::{Cloud, global, request, world};
 use crate::world::{MASTER_MAC, Request, World, addresses, object_key, pod_object};
 
@@ -323,6 +324,43 @@ async fn a_pool_that_is_gone_costs_one_call_and_no_more() {
         ("n1", POOL)
     );
     assert_eq!(world.endpoint_uid("shop/web-0"), None);
+}
+
+/// The address is another pool's to give, or a Pod there has it already: a release would take it away.
+#[tokio::test]
+async fn an_address_that_another_pool_has_by_now_is_not_told_of() {
+    for taken in [false, true] {
+        let (world, cloud) = attached().await;
+        world.store.remove_pool(POOL);
+        world.prewarm_pool("newer", "172.91.0.0/24", &[("172.91.0.100", 301)]);
+        if taken {
+            world.set_record("newer", "172.91.0.100", "shop/next", "u-9", Some("net1"));
+            let mut raw = world.store.current_pool("newer").unwrap().raw().clone();
+            raw["spec"]["ips"] = json!(["172.91.0.200"]);
+            world.store.set_pool(raw).unwrap();
+        }
+        let logged = Logged::begin();
+        world.del(&request()).await.unwrap();
+        assert!(cloud.fake.released().is_empty(), "{taken}");
+        assert_eq!(world.endpoint_uid("shop/web-0"), None);
+        let [line] = logged.lines("the provider is not told").try_into().unwrap();
+        assert!(
+            line.contains("172.91.0.100") && line.contains("newer"),
+            "{line}"
+        );
+    }
+}
+
+/// Nobody knows whether it can be understood.
+#[tokio::test]
+async fn a_pool_that_cannot_be_used_may_have_the_address() {
+    let (world, cloud) = attached().await;
+    world.store.remove_pool(POOL);
+    let mut raw = pool_json("broken", "172.91.0.0/24", &["172.91.0.250"]);
+    raw["status"]["allocatedIPs"] = json!("{");
+    world.store.set_pool(raw).unwrap();
+    world.del(&request()).await.unwrap();
+    assert!(cloud.fake.released().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -206,3 +206,39 @@ async fn a_write_without_an_answer_puts_the_copy_in_doubt() {
     let after: Arc<PoolObject> = read(Freshness::Cached).await;
     assert_eq!(records(&after), wanted);
 }
+
+/// Read from the API: no watch has told of it yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_an_address_is_asked_past_the_caches() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = EmbeddedApi::open(&dir.path().join("state.redb"), Arc::new(AcceptAll)).unwrap();
+    let router = api
+        .router()
+        .layer(from_fn(|request: Request, next: Next| async move {
+            let query = request.uri().query().unwrap_or_default();
+            let pools = request.uri().path().ends_with("/spiderippools");
+            let watch = query.contains("watch=true");
+            if request.method() == "GET" && pools && watch {
+                return std::future::pending().await;
+            }
+            next.run(request).await
+        }));
+    let client = Client::new(router, "default");
+    let store = KubeStore::start(client.clone(), "n1", Waits::new(PATIENCE))
+        .await
+        .unwrap();
+    let holder = async |ip: &str| store.holder_of(ip.parse().unwrap()).await.unwrap();
+    assert_eq!(holder("10.0.0.9").await, None);
+    pools(&client)
+        .create(&PostParams::default(), &pool("newer"))
+        .await
+        .unwrap();
+    assert_eq!(holder("10.0.0.9").await.as_deref(), Some("newer"));
+    assert_eq!(holder("10.0.0.30").await, None);
+    let held = json!({"10.0.0.30": record("u-1")}).to_string();
+    let patch = json!({"status": {"allocatedIPs": held}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    let api = pools(&client);
+    api.patch_status("newer", &params, &patch).await.unwrap();
+    assert_eq!(holder("10.0.0.30").await.as_deref(), Some("newer"));
+}

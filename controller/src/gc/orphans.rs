@@ -58,9 +58,7 @@ impl Gc {
         let mut is_free = true;
         self.pools
             .list(|other| {
-                is_free &= other.pool().is_ok_and(|other| {
-                    !other.usable.contains(address) && other.records.get(address).is_none()
-                });
+                is_free &= other.pool().is_ok_and(|other| !other.may_hold(address));
             })
             .await?;
         if !is_free {

@@ -290,6 +290,12 @@ impl Pool {
         self.records.iter().map(|(address, _)| address).collect()
     }
 
+    /// Whether the address is this pool's to give, or recorded in it.
+    #[must_use]
+    pub fn may_hold(&self, address: IpAddr) -> bool {
+        self.usable.contains(address) || self.records.get(address).is_some()
+    }
+
     /// Records of one Pod UID, addresses ascending.
     #[must_use]
     pub fn records_of(&self, uid: &str) -> Vec<(IpAddr, &Record)> {

@@ -109,14 +109,12 @@ pub struct NodeArgs {
     #[arg(long, value_name = "N", env = "SPIDERPOOL_IPPOOL_MAX_ALLOCATED_IPS", default_value_t = DEFAULT_RECORD_CAP,
         value_parser = clap::value_parser!(i64).range(1..))]
     pub max_allocated_ips: i64,
-    /// Namespace of the agent, for unqualified names in a pool's multusName
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "SPIDERPOOL_AGENT_NAMESPACE",
-        default_value = "kube-system"
-    )]
-    pub agent_namespace: String,
+    /// Namespace of the agent, for unqualified names in a pool's multusName [default: kube-system]
+    #[arg(long, value_name = "NAME", env = "SPIDERPOOL_POD_NAMESPACE")]
+    pub agent_namespace: Option<String>,
+    /// The same, as earlier releases named it; the other one wins
+    #[arg(long, hide = true, env = "SPIDERPOOL_AGENT_NAMESPACE")]
+    pub former_agent_namespace: Option<String>,
     /// Network of eth0 in clusters with Multus, as namespace/name
     #[arg(long, value_name = "NS/NAME", env = "MULTUS_CLUSTER_NETWORK")]
     pub cluster_network: Option<String>,
@@ -164,15 +162,18 @@ impl NodeArgs {
             Some(name) => name.clone(),
             None => paths::hostname().map_err(NodeNameError)?,
         };
+        let named = [&self.agent_namespace, &self.former_agent_namespace];
+        let mut named = named.into_iter().flatten().filter(|name| !name.is_empty());
+        let usual = Settings::new(&node);
         Ok(Settings {
             standalone: false,
             enable_ipv4: self.enable_ipv4,
             enable_ipv6: self.enable_ipv6,
             record_cap: self.max_allocated_ips,
-            agent_namespace: self.agent_namespace.clone(),
+            agent_namespace: named.next().unwrap_or(&usual.agent_namespace).clone(),
             cluster_network: self.cluster_network.clone(),
             release_conflicts: self.release_conflict_ips,
-            ..Settings::new(&node)
+            ..usual
         })
     }
 
@@ -289,6 +290,43 @@ mod tests {
                 .socket_path()
                 .ends_with("r/spiderpool.sock")
         );
+    }
+
+    /// Spec api 4.3 names the variable; an older name still counts.
+    #[test]
+    fn the_agents_namespace_comes_from_where_the_pod_says() {
+        let command = Cli::command();
+        for mode in command.get_subcommands() {
+            let variable = |name: &str| {
+                let mut all = mode.get_arguments();
+                let found = all.find(|one| one.get_id() == name).unwrap();
+                found.get_env().and_then(|env| env.to_str()).unwrap()
+            };
+            assert_eq!(variable("agent_namespace"), "SPIDERPOOL_POD_NAMESPACE");
+            assert_eq!(
+                variable("former_agent_namespace"),
+                "SPIDERPOOL_AGENT_NAMESPACE"
+            );
+        }
+        for (flags, want) in [
+            ("", "kube-system"),
+            ("--agent-namespace a --former-agent-namespace b", "a"),
+            ("--agent-namespace= --former-agent-namespace b", "b"),
+            (
+                "--agent-namespace= --former-agent-namespace=",
+                "kube-system",
+            ),
+        ] {
+            let line = format!("agent daemon --node-name n1 {flags}");
+            let Mode::Daemon(args) = parse(line.trim_end()).unwrap().mode else {
+                panic!("another mode");
+            };
+            assert_eq!(
+                args.node.settings().unwrap().agent_namespace,
+                want,
+                "{flags}"
+            );
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod engine;
 pub mod error;
 mod function;
 mod holder;
+mod host;
 mod layer3;
 mod parent;
 mod preflight;

@@ -1,8 +1,10 @@
 //! Publishes `status.parentNic` of the prewarm pools of this node: the provider waits for it
 //! before it creates sub-ENIs (spec iaas 3.4). Follows the pools and, as the kernel tells of them, the
-//! NICs. Owns that one status field of those pools and nothing else.
+//! NICs. Owns that one status field of those pools and, in [`of_node`], one annotation of the Node.
 
-use std::collections::HashMap;
+mod of_node;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use crate::flow::error::full;
 use crate::nic::{KernelNic, NicError};
 use crate::store::PoolObject;
 use crate::store::kube::KubeStore;
+use of_node::{NodeReport, RETRY};
 
 /// `reason` of the event about a NIC that is not there.
 const NOT_FOUND: &str = "ParentNicNotFound";
@@ -37,6 +40,9 @@ pub trait HostNics: Send + Sync {
     /// MAC of a NIC; `None` when there is none of that name.
     fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>>;
 
+    /// MACs of all NICs that a device stands behind.
+    fn hardware(&self) -> BoxFuture<'_, Result<BTreeMap<String, Mac>, NicError>>;
+
     /// Changes of any NIC from now on; when they end, they have to be asked for again.
     fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>>;
 }
@@ -44,6 +50,10 @@ pub trait HostNics: Send + Sync {
 impl HostNics for KernelNic {
     fn mac<'a>(&'a self, name: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
         self.link_mac(name).boxed()
+    }
+
+    fn hardware(&self) -> BoxFuture<'_, Result<BTreeMap<String, Mac>, NicError>> {
+        self.hardware_nics().boxed()
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {
@@ -63,6 +73,7 @@ pub struct ParentNicPublisher {
     store: Arc<KubeStore>,
     nics: Arc<dyn HostNics>,
     node: String,
+    of_node: Option<NodeReport>,
     /// Last complaint per pool, so that each is told once.
     complaints: HashMap<String, Complaint>,
 }
@@ -93,7 +104,17 @@ impl ParentNicPublisher {
             store,
             nics,
             node: node.to_owned(),
+            of_node: None,
             complaints: HashMap::new(),
+        }
+    }
+
+    /// Publishes the node's NICs too, but for those of these names (`excludeReportNics`).
+    #[must_use]
+    pub fn reporting_all_but(self, excluded: Vec<String>) -> Self {
+        Self {
+            of_node: Some(NodeReport::new(excluded)),
+            ..self
         }
     }
 
@@ -108,7 +129,12 @@ impl ParentNicPublisher {
                 links = self.listen().await;
             }
             self.publish_all().await;
-            let look = if links.is_some() { LOOK } else { DEAF_LOOK };
+            let failing = self.of_node.as_ref().is_some_and(NodeReport::is_failing);
+            let look = match links {
+                Some(_) if failing => RETRY,
+                Some(_) => LOOK,
+                None => DEAF_LOOK,
+            };
             tokio::select! {
                 () = changed => {}
                 told = next(&mut links) => match told {
@@ -135,8 +161,11 @@ impl ParentNicPublisher {
         }
     }
 
-    /// One look at all pools.
+    /// One look at all pools, and at the node.
     pub async fn publish_all(&mut self) {
+        if let Some(report) = &mut self.of_node {
+            report.publish(&self.store, self.nics.as_ref()).await;
+        }
         for pool in self.store.pools() {
             match self.publish(&pool).await {
                 Ok(()) => {

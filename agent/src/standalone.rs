@@ -73,10 +73,12 @@ pub async fn run_standalone(args: &StandaloneArgs, stop: CancellationToken) -> a
     manifests.look().await;
     let tasks = TaskTracker::new();
     let background = stop.child_token();
+    let excluded = conf.excluded_nics().to_vec();
     let controller = controller_of(&settings.node, conf, client.clone(), provider.clone())?;
     tasks.spawn(control(controller, background.clone()));
     tasks.spawn(manifests.run(background.clone()));
-    let result = run_node(settings, client, provider, &args.node, stop).await;
+    let cloud = Cloud { provider, excluded };
+    let result = run_node(settings, client, cloud, &args.node, stop).await;
     background.cancel();
     tasks.close();
     tasks.wait().await;
@@ -125,7 +127,9 @@ pub async fn run_daemon(args: &DaemonArgs, stop: CancellationToken) -> anyhow::R
         switches: conf.sticky(),
         ..args.node.settings()?
     };
-    run_node(settings, client, provider, &args.node, stop).await
+    let excluded = conf.excluded_nics().to_vec();
+    let cloud = Cloud { provider, excluded };
+    run_node(settings, client, cloud, &args.node, stop).await
 }
 
 /// Before anything in the run folder is read.
@@ -188,14 +192,22 @@ async fn ensure_node(client: &Client, name: &str) -> anyhow::Result<()> {
     }
 }
 
+/// What conf.yml says of the cloud around a node.
+struct Cloud {
+    provider: Option<Arc<dyn Provider>>,
+    /// NICs that are not published.
+    excluded: Vec<String>,
+}
+
 /// Everything of one node, over an API.
 async fn run_node(
     settings: Settings,
     client: Client,
-    provider: Option<Arc<dyn Provider>>,
+    cloud: Cloud,
     args: &NodeArgs,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Cloud { provider, excluded } = cloud;
     let waits = Waits {
         watch_seconds: args.watch_seconds,
         ..Waits::new(PATIENCE)
@@ -204,8 +216,11 @@ async fn run_node(
     let store = KubeStore::start_with(client, &settings.node, waits, marks).await?;
     let store = Arc::new(store);
     let nic = Arc::new(KernelNic::new()?);
-    let publisher =
+    let mut publisher =
         ParentNicPublisher::new(Arc::clone(&store), Arc::clone(&nic) as _, &settings.node);
+    if provider.is_some() {
+        publisher = publisher.reporting_all_but(excluded);
+    }
     let tasks = TaskTracker::new();
     let background = stop.child_token();
     tasks.spawn(publisher.run(background.clone()));

@@ -171,12 +171,19 @@ impl Conf {
                 return Err(ConfError::File { path, source });
             }
         };
-        let conf: Option<Self> =
-            serde_saphyr::from_str(&text).map_err(|error| ConfError::Yaml {
-                path: path.to_owned(),
-                // the quoted lines would be several in the log
-                reason: error.without_snippet().to_string(),
-            })?;
+        Self::parse(&text, path)
+    }
+
+    /// The same of a text that is there already, as from a ConfigMap; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Conf::read`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfError> {
+        let conf: Option<Self> = serde_saphyr::from_str(text).map_err(|error| ConfError::Yaml {
+            path: path.to_owned(),
+            // the quoted lines would be several in the log
+            reason: error.without_snippet().to_string(),
+        })?;
         let mut conf = conf.unwrap_or_default();
         let lenient = conf.is_generation_1();
         conf.agent.network_resource_plugin.settle(lenient)?;
@@ -192,10 +199,22 @@ impl Conf {
         }
     }
 
+    /// Contract of the provider that is configured, if one is.
+    #[must_use]
+    pub fn generation(&self) -> Option<Generation> {
+        self.iaas_network_provider.generation()
+    }
+
     /// Whether the provider is one of contract version 1.
     #[must_use]
     pub fn is_generation_1(&self) -> bool {
-        self.iaas_network_provider.generation() == Some(Generation::First)
+        self.generation() == Some(Generation::First)
+    }
+
+    /// Host NICs that agents leave out of what they publish of their nodes.
+    #[must_use]
+    pub fn excluded_nics(&self) -> &[String] {
+        &self.iaas_network_provider.exclude_report_nics
     }
 
     /// The provider that it configures, if it does. Blocks on the disk, and says in the log what came

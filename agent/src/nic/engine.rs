@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use spiderpool_api::causes::with_causes;
 use spiderpool_api::value::{IfName, Mac};
 use spiderpool_netops::netns::{Netns, NetnsError};
-use spiderpool_netops::rtnl::{Link, LinkCounters, LinkEvents, LinkKind, Rtnl};
+use spiderpool_netops::rtnl::{Link, LinkCounters, LinkKind, Rtnl};
 use spiderpool_netops::sysctl::Sysctls;
 
 use super::sandbox::{Identity, Sandbox};
@@ -27,7 +27,7 @@ use crate::failpoint::add_step;
 /// NIC operations in the kernel. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN.
 #[derive(Debug, Clone)]
 pub struct KernelNic {
-    host: Netns,
+    pub(super) host: Netns,
     sysctls: Sysctls,
     /// VLAN links could be made once; a module in use does not go away.
     vlan_links: Arc<AtomicBool>,
@@ -50,33 +50,6 @@ impl KernelNic {
             sysctls,
             vlan_links: Arc::default(),
         }
-    }
-
-    /// MAC of a NIC of the host; `None` when there is none of that name. Changes nothing.
-    ///
-    /// # Errors
-    /// [`NicError::Netlink`].
-    pub async fn link_mac(&self, name: &IfName) -> Result<Option<Mac>, NicError> {
-        let host = self.open_host().await?;
-        let found = host.link_by_name(name.as_str()).await;
-        host.close().await;
-        let failed = |source| NicError::Netlink {
-            doing: "looking at a NIC of the host",
-            source,
-        };
-        Ok(found.map_err(failed)?.and_then(|link| link.mac))
-    }
-
-    /// Changes of the host's NICs from now on.
-    ///
-    /// # Errors
-    /// [`NicError::Netlink`].
-    pub async fn link_events(&self) -> Result<LinkEvents, NicError> {
-        let failed = |source| NicError::Netlink {
-            doing: "listening to changes of the host's NICs",
-            source,
-        };
-        LinkEvents::open_in(&self.host).await.map_err(failed)
     }
 
     async fn check_master_now(
@@ -113,7 +86,7 @@ impl KernelNic {
         Ok(())
     }
 
-    async fn open_host(&self) -> Result<Rtnl, NicError> {
+    pub(super) async fn open_host(&self) -> Result<Rtnl, NicError> {
         let failed = |source| NicError::Netlink {
             doing: "opening a netlink socket on the host",
             source,

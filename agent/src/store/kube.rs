@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::ParentNic;
@@ -37,6 +38,7 @@ use owners::Owners;
 use pool_cache::PoolCache;
 
 pub(crate) use spiderpool_controller::objects::error::words;
+use start::facts;
 pub use start::{StartError, Waits};
 
 /// The store. Dropping it ends its watches.
@@ -73,6 +75,28 @@ impl KubeStore {
         let written = self.pools.publish_parent_nic(pool, nic).await?;
         self.pools.put(written);
         Ok(())
+    }
+
+    /// Writes an annotation of this node's Node object: a merge patch of it alone. `false`: it is so already.
+    ///
+    /// # Errors
+    /// [`StoreError`] names the node.
+    pub async fn annotate_node(&self, key: &'static str, text: &str) -> Result<bool, StoreError> {
+        let known = self.nodes.get(&self.node);
+        if known.is_some_and(|node| node.annotations.get(key).is_some_and(|own| own == text)) {
+            return Ok(false);
+        }
+        let params = PatchParams::default();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: text}}}));
+        let api: Api<Node> = Api::all(self.client.clone());
+        let written = api.patch_metadata(&self.node, &params, &patch);
+        let written = written
+            .await
+            .map_err(|error| store_error(error, "annotate", &format!("Node {}", self.node)))?;
+        let version = written.resource_version();
+        self.nodes
+            .put(self.node.clone(), version.as_deref(), facts(&written));
+        Ok(true)
     }
 
     /// A Warning on a pool; a failure is logged.

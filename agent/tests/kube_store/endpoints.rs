@@ -1,5 +1,6 @@
 //! What is written about a Pod and its pools: endpoints, warnings, the parent NIC.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
@@ -112,20 +113,24 @@ impl HostNics for OneNic {
         Box::pin(async move { Ok(mac) })
     }
 
+    fn hardware(&self) -> BoxFuture<'_, Result<BTreeMap<String, Mac>, NicError>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
+    }
+
     fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {
         Box::pin(async { Ok(pending().boxed()) })
     }
 }
 
-/// A node whose eth1 changes; nobody is told but by the channel.
+/// A node whose eth1 changes, besides eth0; nobody is told but by the channel.
 #[derive(Default)]
-struct ChangingNic {
+pub(crate) struct ChangingNic {
     mac: Mutex<Option<Mac>>,
     listeners: Mutex<Vec<UnboundedSender<()>>>,
 }
 
 impl ChangingNic {
-    fn set(&self, mac: Option<[u8; 6]>) {
+    pub(crate) fn set(&self, mac: Option<[u8; 6]>) {
         *self.mac.lock().unwrap() = mac.map(Mac::new);
         let listeners = self.listeners.lock().unwrap();
         listeners
@@ -138,7 +143,7 @@ impl ChangingNic {
         self.listeners.lock().unwrap().clear();
     }
 
-    fn listened(&self) -> bool {
+    pub(crate) fn listened(&self) -> bool {
         !self.listeners.lock().unwrap().is_empty()
     }
 }
@@ -146,6 +151,15 @@ impl ChangingNic {
 impl HostNics for ChangingNic {
     fn mac<'a>(&'a self, _: &'a IfName) -> BoxFuture<'a, Result<Option<Mac>, NicError>> {
         Box::pin(async { Ok(*self.mac.lock().unwrap()) })
+    }
+
+    fn hardware(&self) -> BoxFuture<'_, Result<BTreeMap<String, Mac>, NicError>> {
+        let eth0 = Some(Mac::new([2, 0, 0, 0, 9, 1]));
+        let nics = [("eth0", eth0), ("eth1", *self.mac.lock().unwrap())];
+        let nics = nics.into_iter();
+        let found = nics.filter_map(|(name, mac)| Some((name.to_owned(), mac?)));
+        let found = Ok(found.collect());
+        Box::pin(async { found })
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<LinkChanges, NicError>> {

@@ -8,6 +8,7 @@
 
 mod endpoints;
 mod identities;
+mod node_nics;
 mod pods;
 mod pools;
 mod rig;

@@ -20,6 +20,8 @@ pub const LAST_MANIFEST: &str = "spiderpool.spidernet.io/last-applied-manifest";
 pub const IAAS_PROVIDER: &str = "ipam.spidernet.io/iaas-provider";
 /// Pool annotation: guest name of the NIC that carries the pool's sub-ENIs.
 pub const PARENT_NIC: &str = "ipam.spidernet.io/parent-nic";
+/// Node annotation: the node's hardware NICs, a JSON object of guest name to MAC.
+pub const PARENT_NICS: &str = "ipam.spidernet.io/parent-nics";
 /// Pool annotation: name of the sibling pool of the other family.
 pub const PAIR_POOL: &str = "ipam.spidernet.io/pair-pool";
 /// Pool label: its CIDR with `.`, `:`, `/` turned into `-`.

@@ -1,6 +1,7 @@
 //! What agents and provider publish of a pool.
 
 use serde_json::{Value, json};
+use spiderpool_api::names;
 use spiderpool_api::value::Mac;
 use vm_tests::cluster::pools::prewarm;
 use vm_tests::cluster::{Cluster, N1, N2, PARENT};
@@ -44,6 +45,24 @@ fn scenario_12_the_pools_own_node_publishes_its_parent_nic() {
     cluster.start_agent(N2).unwrap();
     cluster.await_entries("pw2", 1).unwrap();
     cluster.await_entries("pw1", 1).unwrap();
+    cluster.finish().unwrap();
+}
+
+/// Under the rights of the chart. The links of these nodes are made, not hardware.
+#[test]
+#[ignore = "api level"]
+fn nodes_say_which_hardware_they_have() {
+    let Some(cluster) = Cluster::take("nodes_say_which_hardware_they_have").unwrap() else {
+        return;
+    };
+    for node in [N1, N2] {
+        let path = format!("/api/v1/nodes/{node}");
+        let published = || {
+            let node = cluster.api.get(&path)?.unwrap_or_default();
+            Ok(node["metadata"]["annotations"][names::PARENT_NICS] == "{}")
+        };
+        cluster.until("the node's NICs", published).unwrap();
+    }
     cluster.finish().unwrap();
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use spiderpool_api::names;
 use spiderpool_api::value::Mac;
 use spiderpool_ipam::pool::Pool;
 
@@ -14,9 +15,6 @@ use super::target::{Choice, Node, Target};
 use crate::cluster::{Cluster, ListError};
 use crate::facts::{self, Known};
 use crate::one_line;
-
-/// Annotation of a Node: its NICs, a JSON object of name to MAC.
-const PARENT_NICS: &str = "ipam.spidernet.io/parent-nics";
 
 /// The pools cannot be used for a test.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +107,7 @@ async fn published(cluster: &Cluster) -> Result<BTreeMap<String, Nics>, ChoiceEr
     let listed = api.list(&ListParams::default()).await;
     let listed = listed.map_err(|error| ChoiceError::Nodes(Box::new(error)))?;
     let nics = |node: &ApiNode| {
-        let text = node.annotations().get(PARENT_NICS)?;
+        let text = node.annotations().get(names::PARENT_NICS)?;
         serde_json::from_str(text).ok()
     };
     let nodes = listed.items.iter();

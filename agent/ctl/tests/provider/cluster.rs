@@ -331,14 +331,15 @@ async fn nodes_come_from_what_agents_publish() {
             .await
             .unwrap();
     }
-    let report = cluster
-        .verify(&["--only", "allocate.create,allocate.move"])
-        .await;
-    report.fails_exactly(&[], "nodes of the cluster");
-    assert_eq!(
-        report.having("pass"),
-        ["allocate.create", "allocate.move"].into()
-    );
+    for nodes in [&[][..], &["--node", "n1,n2"]] {
+        let only = ["--only", "allocate.create,allocate.move"];
+        let report = cluster.verify(&[nodes, &only].concat()).await;
+        report.fails_exactly(&[], "nodes of the cluster");
+        assert_eq!(
+            report.having("pass"),
+            ["allocate.create", "allocate.move"].into()
+        );
+    }
 }
 
 /// A way to an API server that ends with the set of tasks.

@@ -151,7 +151,7 @@ fn key(object: &impl Resource<DynamicType = ()>) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn facts(object: &impl Resource<DynamicType = ()>) -> MetadataFacts {
+pub(super) fn facts(object: &impl Resource<DynamicType = ()>) -> MetadataFacts {
     MetadataFacts {
         name: object.name_any(),
         labels: object.labels().clone(),

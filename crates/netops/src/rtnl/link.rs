@@ -386,6 +386,6 @@ fn read_info(link: &mut Link, info: LinkInfo) {
     }
 }
 
-fn read_mac(octets: Vec<u8>) -> Option<Mac> {
+pub(super) fn read_mac(octets: Vec<u8>) -> Option<Mac> {
     <[u8; 6]>::try_from(octets).ok().map(Mac::new)
 }

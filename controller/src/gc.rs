@@ -17,6 +17,7 @@ mod follow;
 mod free;
 mod marks;
 mod orphans;
+mod request;
 mod scan;
 mod silent;
 mod trace;
@@ -29,7 +30,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
-use spiderpool_iaas::provider::Provider;
+use spiderpool_api::endpoint::EndpointAllocation;
+use spiderpool_iaas::provider::{Generation, Provider};
 use spiderpool_ipam::batch::TAKEOVER_SECONDS;
 use spiderpool_ipam::gc::{Knobs, NodeState};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -71,6 +73,10 @@ struct Garbage {
     key: ObjectKey,
     /// Node that its endpoint names.
     node: Option<String>,
+    /// What the endpoint says of the NICs, and the node of the Pod while there is one: for records that
+    /// agents of other releases wrote.
+    endpoint: Option<EndpointAllocation>,
+    pod_node: Option<String>,
     /// For the log.
     why: &'static str,
 }
@@ -193,6 +199,12 @@ impl Gc {
             scanned: Arc::new(Mutex::new(Instant::now())),
             knobs,
         }
+    }
+
+    /// Whether records, not pools, tell what a provider has bound.
+    fn is_first_generation(&self) -> bool {
+        let provider = self.provider.as_ref();
+        provider.is_some_and(|provider| provider.generation() == Generation::First)
     }
 
     /// Healthy while scans succeed.

@@ -3,16 +3,25 @@
 
 use std::error::Error;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use spiderpool_controller::gc::explain::{Explained, Subject, explain};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::ListParams;
+use spiderpool_controller::conf_file::{Conf, ConfError};
+use spiderpool_controller::gc::explain::{Explained, Settings, Subject, explain};
 use spiderpool_controller::objects::ObjectKey;
+use spiderpool_iaas::provider::Generation;
 use spiderpool_ipam::gc::Knobs;
 use spiderpool_ipam::sticky::Switches;
 
 use crate::cluster::Cluster;
 use crate::{Form, output, pod};
+
+/// The chart's ConfigMap.
+const CONF: &str = "spiderpool-conf";
 
 /// What can be asked.
 #[derive(Debug, Subcommand)]
@@ -25,8 +34,9 @@ pub(crate) enum GcVerb {
             unknown  something could not be read: it stays
   HOW       in which order it goes
 
-The switches are the controller's defaults; set its SPIDERPOOL_GC_* variables to
-ask with others.
+Settings are those of the controller's conf.yml, from the ConfigMap spiderpool-conf or a
+file, else the defaults with a provider of contract version 2. Its SPIDERPOOL_GC_* variables
+count here too.
 
 Exit codes:
   0  told
@@ -35,6 +45,9 @@ Exit codes:
         /// An address, or a Pod; without a namespace in default
         #[arg(value_name = "IP|[NAMESPACE/]POD", value_parser = subject)]
         subject: Subject,
+        /// The controller's conf.yml [default: that of the ConfigMap spiderpool-conf, if there is one]
+        #[arg(long, value_name = "FILE")]
+        config_path: Option<PathBuf>,
         /// Form of the output
         #[arg(short, long, value_enum, default_value_t = Form::Table)]
         output: Form,
@@ -57,10 +70,20 @@ fn subject(text: &str) -> Result<Subject, String> {
 pub(crate) async fn run(cluster: &Cluster, verb: &GcVerb) -> Result<ExitCode, Box<dyn Error>> {
     let GcVerb::Explain {
         subject,
+        config_path,
         output: form,
     } = verb;
     let knobs = Knobs::read(|name| std::env::var(name).ok())?;
-    let explained = explain(cluster.client(), Switches::ON, &knobs, subject).await?;
+    let conf = match config_path {
+        Some(path) => Some(Conf::read(path)?),
+        None => published(cluster).await?,
+    };
+    let settings = Settings {
+        sticky: conf.as_ref().map_or(Switches::ON, Conf::sticky),
+        knobs,
+        provider: conf.map_or(Some(Generation::Second), |conf| conf.generation()),
+    };
+    let explained = explain(cluster.client(), &settings, subject).await?;
     if explained.is_empty() {
         let name = match subject {
             Subject::Address(address) => address.to_string(),
@@ -74,6 +97,21 @@ pub(crate) async fn run(cluster: &Cluster, verb: &GcVerb) -> Result<ExitCode, Bo
         Form::Wide => table(&explained, output::Columns::All),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The settings that the chart gives to agents and controller. `None`: there are none to be read, as on a
+/// standalone node or without the right; several installations would have to be told apart.
+async fn published(cluster: &Cluster) -> Result<Option<Conf>, ConfError> {
+    let maps: Api<ConfigMap> = Api::all(cluster.client().clone());
+    let named = ListParams::default().fields(&format!("metadata.name={CONF}"));
+    let listed = maps.list(&named).await.map(|listed| listed.items);
+    let listed = listed.unwrap_or_default();
+    let [map] = listed.as_slice() else {
+        return Ok(None);
+    };
+    let text = map.data.as_ref().and_then(|data| data.get("conf.yml"));
+    let path = Path::new(CONF).join("conf.yml");
+    text.map(|text| Conf::parse(text, &path)).transpose()
 }
 
 fn table(explained: &[Explained], columns: output::Columns) -> String {

@@ -466,6 +466,47 @@ attachment  10.0.0.10    a     net1  sandbox 0123456789ab since 2027-01-05T10:00
         assert_eq!(told[0]["seen"]["phase"], "Running");
     }
 
+    /// What a mark means depends on the provider that the controller has.
+    #[test]
+    fn collection_is_explained_with_the_controllers_settings() {
+        let host = |conf: Option<&str>| {
+            let mut marked = pool("a", "10.0.0.10-10.0.0.12", &[("10.0.0.10", UID)]);
+            marked["metadata"]["annotations"] = json!({"ipam.spidernet.io/iaas-provider": "lab",
+                "ipam.spidernet.io/parent-nic": "eth1"});
+            marked["spec"]["nodeName"] = json!(["n1"]);
+            let mut routes = api(&[marked], &[], &[]);
+            let none = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+            routes.push((LAUNCHERS.to_owned(), none));
+            let maps = conf.map(|conf| {
+                let map = json!({"metadata": {"namespace": "any", "name": "spiderpool-conf"}, "data": {"conf.yml": conf}});
+                json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": [map]})
+            });
+            let path = "/api/v1/configmaps?fieldSelector=metadata.name%3Dspiderpool-conf";
+            routes.extend(maps.map(|maps| (path.to_owned(), maps)));
+            Host::new(routes, vec![])
+        };
+        let how = |host: &Host, more: &[&str]| {
+            let words = [&["gc", "explain", "10.0.0.10", "-o", "json"], more].concat();
+            let output = host.run(&words);
+            let told: Value = serde_json::from_str(&stdout(&output)).unwrap();
+            told[0]["how"].as_str().unwrap().to_owned()
+        };
+        let first = "iaasNetworkProvider: {serverUrl: 'http://p'}";
+        let both = "the provider first, then the record";
+        assert_eq!(how(&host(None), &[]), both);
+        assert_eq!(how(&host(Some(first)), &[]), "the record alone");
+        let off = "the record alone: the controller has no provider to tell";
+        assert_eq!(how(&host(Some("{}")), &[]), off);
+        let host = host(Some(first));
+        let path = host.dir.path().join("conf.yml");
+        std::fs::write(
+            &path,
+            "iaasNetworkProvider: {service: {name: p, namespace: n}}",
+        )
+        .unwrap();
+        assert_eq!(how(&host, &["--config-path", path.to_str().unwrap()]), both);
+    }
+
     #[test]
     fn an_address_that_nobody_has_is_an_error_with_a_reason() {
         let output = collected("u-2").run(&["gc", "explain", "10.0.0.12"]);

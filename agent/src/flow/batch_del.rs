@@ -85,6 +85,7 @@ impl Agent {
             let owner = Owner {
                 pod: &pod,
                 uid: &uid,
+                endpoint: None,
                 deadline,
             };
             return self.free_batch(owner, held, call.conflict).await;

@@ -170,6 +170,7 @@ impl Agent {
             let owner = Owner {
                 pod: &leaving.pod,
                 uid,
+                endpoint: endpoint.as_ref(),
                 deadline: leaving.deadline,
             };
             if !self.release(owner, &pools).await? {
@@ -206,6 +207,7 @@ impl Agent {
         let owner = Owner {
             pod: &leaving.pod,
             uid: &uid,
+            endpoint: None,
             deadline: leaving.deadline,
         };
         let done = self.release_only(owner, surplus).await?;

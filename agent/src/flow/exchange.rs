@@ -57,6 +57,7 @@ impl Agent {
             let owner = Owner {
                 pod: &pod,
                 uid,
+                endpoint: None,
                 deadline: limits.deadline,
             };
             let texts = addresses.iter().map(|(pool, ip)| format!("{ip} of {pool}"));

@@ -55,6 +55,7 @@ impl Agent {
         let owner = Owner {
             pod: &tried.pod,
             uid: &tried.uid,
+            endpoint: None,
             deadline,
         };
         let Ok(known) = self.known_pools(&tried.pools).await else {
@@ -114,7 +115,7 @@ impl Agent {
         leftover: &Leftover,
     ) -> Result<(), String> {
         if let Some(provider) = &self.provider {
-            let mut enis = sub_enis(owner.uid, known).into_iter();
+            let mut enis = sub_enis(owner.uid, known, self.unwritten(owner)).into_iter();
             let is_it =
                 |eni: &SubEni| eni.pool.name == leftover.pool && eni.address == leftover.address;
             if let Some(eni) = enis.find(is_it) {

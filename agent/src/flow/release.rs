@@ -107,7 +107,7 @@ impl Agent {
             let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
             failed(WriteError::Deadline(pools.join(", ")))
         })?;
-        let tasks = self.release_tasks(owner.uid, pools, which).await?;
+        let tasks = self.release_tasks(owner, pools, which).await?;
         let results = join_all(tasks.iter().map(|task| self.release_one(owner, task))).await;
         let (mut done, mut error) = (true, None);
         for result in results {
@@ -126,7 +126,7 @@ impl Agent {
 
     async fn release_tasks(
         &self,
-        uid: &str,
+        owner: Owner<'_>,
         pools: &BTreeSet<String>,
         which: &Which,
     ) -> Result<Vec<Task>, FlowError> {
@@ -135,7 +135,8 @@ impl Agent {
             return Ok(pools.iter().map(records).collect());
         }
         let known = self.known_pools(pools).await?;
-        let mut enis = sub_enis(uid, &known);
+        let uid = owner.uid;
+        let mut enis = sub_enis(uid, &known, self.unwritten(owner));
         enis.retain(|eni| which.has(&eni.pool.name, eni.address));
         let mut tasks = Vec::new();
         for name in pools {
@@ -241,6 +242,7 @@ impl Agent {
         let owner = Owner {
             pod: &pod,
             uid,
+            endpoint: None,
             deadline: self.undo_deadline(),
         };
         let given: Vec<IpAddr> = allocation.ips.iter().map(|ip| ip.address.addr()).collect();
@@ -277,7 +279,7 @@ impl Agent {
         let known = self.known_pools(&names).await;
         let known = known.map_err(|error| full(&error))?;
         if let Some(provider) = &self.provider {
-            let enis = sub_enis(owner.uid, &known).into_iter();
+            let enis = sub_enis(owner.uid, &known, self.unwritten(owner)).into_iter();
             if let Some(eni) = enis.into_iter().find(|eni| given.contains(&eni.address)) {
                 return self.give_back(provider.as_ref(), owner, &eni).await;
             }

@@ -7,12 +7,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use spiderpool_api::endpoint::SpiderEndpoint;
+use spiderpool_api::allocation::Record;
+use spiderpool_api::endpoint::{EndpointAllocation, SpiderEndpoint};
 use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_api::value::Mac;
 use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{Op, Outcome};
+use spiderpool_ipam::first_generation::{Unnamed, unnamed};
 use spiderpool_ipam::plan;
 use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
@@ -30,7 +32,26 @@ use crate::writer::{Committed, WriteError};
 pub(super) struct Owner<'a> {
     pub(super) pod: &'a ObjectKey,
     pub(super) uid: &'a str,
+    /// What is written of the Pod's NICs, where it is at hand.
+    pub(super) endpoint: Option<&'a SpiderEndpoint>,
     pub(super) deadline: Instant,
+}
+
+/// Where to look whether a record without a node is a sub-ENI all the same, under contract version 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unwritten<'a> {
+    endpoint: Option<&'a EndpointAllocation>,
+    /// The node of the Pod.
+    node: &'a str,
+}
+
+impl Unwritten<'_> {
+    fn node_of(&self, pool: &Pool, address: IpAddr, record: &Record) -> Option<String> {
+        match unnamed(pool, (address, record), self.endpoint, Some(self.node)) {
+            Unnamed::For(node) => Some(node),
+            Unnamed::NotBound | Unnamed::Nowhere => None,
+        }
+    }
 }
 
 /// A sub-ENI that a Pod holds and that goes back with it.
@@ -45,7 +66,11 @@ pub(super) struct SubEni {
 }
 
 /// The sub-ENIs of this UID in these pools that go back with it.
-pub(super) fn sub_enis(uid: &str, pools: &BTreeMap<String, Arc<Pool>>) -> Vec<SubEni> {
+pub(super) fn sub_enis(
+    uid: &str,
+    pools: &BTreeMap<String, Arc<Pool>>,
+    unwritten: Option<Unwritten<'_>>,
+) -> Vec<SubEni> {
     let half = |pool: &Pool, nic: &Option<String>| {
         let sibling = pools.get(pool.pair.as_ref()?)?;
         let mut own = sibling.records_of(uid).into_iter();
@@ -56,13 +81,15 @@ pub(super) fn sub_enis(uid: &str, pools: &BTreeMap<String, Arc<Pool>>) -> Vec<Su
     for pool in pools.values() {
         let prewarmed = is_primary(pool, pools);
         for (address, record) in pool.records_of(uid) {
-            if prewarmed || record.node.is_some() {
+            let other = || unwritten?.node_of(pool, address, record);
+            let node = record.node.clone().or_else(other);
+            if prewarmed || node.is_some() {
                 let half = half(pool, &record.nic).filter(|_| prewarmed);
                 found.push(SubEni {
                     pool: Arc::clone(pool),
                     address,
                     half,
-                    node: record.node.clone(),
+                    node,
                 });
             }
         }
@@ -81,6 +108,14 @@ pub(super) fn is_primary(pool: &Pool, others: &BTreeMap<String, Arc<Pool>>) -> b
 }
 
 impl Agent {
+    /// `None` where pools or records tell all of it.
+    pub(super) fn unwritten<'a>(&'a self, owner: Owner<'a>) -> Option<Unwritten<'a>> {
+        let endpoint = owner.endpoint.map(|endpoint| &endpoint.status.current);
+        let node = self.settings.node.as_str();
+        let unwritten = Unwritten { endpoint, node };
+        self.is_first_generation().then_some(unwritten)
+    }
+
     /// Gives one sub-ENI back. `false`: it is not free yet, and its records stay.
     ///
     /// # Errors

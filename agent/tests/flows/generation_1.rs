@@ -338,3 +338,30 @@ async fn other_nics_are_the_pools_alone() {
     assert!(world.records("p4").is_empty());
     assert!(cloud.allocated().is_empty() && cloud.released().is_empty());
 }
+
+/// What agents of other releases left: their records name neither NIC nor node, their endpoints the VLAN.
+#[tokio::test]
+async fn a_record_of_an_older_agent_goes_by_its_endpoint() {
+    for (vlan, listed, told) in [(301, true, true), (0, true, false), (0, false, true)] {
+        let (world, cloud) = world();
+        world.set_record("p4", "10.72.0.10", POD, "u-1", None);
+        let nic =
+            json!({"interface": "net1", "ipv4": "10.72.0.10/24", "ipv4Pool": "p4", "vlan": vlan});
+        let nics = if listed { json!([nic]) } else { json!([]) };
+        world.set_endpoint(POD, "u-1", "n1", nics);
+        world.store.remove_pod(&object_key(POD));
+        // The first call fails: record and endpoint stay.
+        cloud.fail_release(503);
+        for _ in 0..2 {
+            world.del(&request()).await.unwrap();
+        }
+        let calls = cloud.released();
+        assert_eq!(calls.len(), if told { 2 } else { 0 }, "{vlan} {listed}");
+        for call in calls {
+            let ip = call.ip_address.to_string();
+            assert_eq!((call.node_name.as_str(), ip.as_str()), (NODE, "10.72.0.10"));
+        }
+        assert!(world.records("p4").is_empty(), "{vlan} {listed}");
+        assert_eq!(world.endpoint_uid(POD), None);
+    }
+}

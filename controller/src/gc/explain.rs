@@ -7,6 +7,8 @@ use jiff::SignedDuration;
 use kube::Client;
 use serde::Serialize;
 use spiderpool_api::allocation::Record;
+use spiderpool_iaas::provider::Generation;
+use spiderpool_ipam::first_generation::Unnamed;
 use spiderpool_ipam::gc::{Free, How, Keep, Knobs, NodeState, Static, Verdict, how_to_release};
 use spiderpool_ipam::pool::Pool;
 use spiderpool_ipam::sticky::{Sticky, Switches};
@@ -14,6 +16,7 @@ use spiderpool_ipam::sticky::{Sticky, Switches};
 use super::read::{Direct, Launchers, Reader};
 use crate::chain::full;
 use crate::clock::{Clock, SystemClock};
+use crate::objects::pool::Marks;
 use crate::objects::pool_api::PoolApi;
 use crate::objects::{ObjectKey, StoreError};
 
@@ -77,23 +80,38 @@ pub struct Seen {
     pub node: Option<&'static str>,
 }
 
+/// The settings of the collector that is asked about.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose addresses outlive a Pod.
+    pub sticky: Switches,
+    /// Its switches and times.
+    pub knobs: Knobs,
+    /// Contract of its provider; `None`: it has none.
+    pub provider: Option<Generation>,
+}
+
 /// Explains every record of the subject, in the order of pools.
 ///
 /// # Errors
 /// [`StoreError`] when the pools cannot be listed; another failed read is told in its record's answer.
 pub async fn explain(
     client: &Client,
-    sticky: Switches,
-    knobs: &Knobs,
+    settings: &Settings,
     subject: &Subject,
 ) -> Result<Vec<Explained>, StoreError> {
-    let reader = Reader::new(client.clone(), sticky);
+    let reader = Reader::new(client.clone(), settings.sticky);
     let keys = keys_of(&reader, subject).await?;
     let mut pools: Vec<Pool> = Vec::new();
     let listed = |object: crate::objects::pool::PoolObject| {
         pools.extend(object.pool().ok().map(|pool| Pool::clone(pool)));
     };
-    PoolApi::new(client.clone()).list(listed).await?;
+    let marks = match settings.provider {
+        Some(Generation::First) => Marks::Ignored,
+        _ => Marks::Count,
+    };
+    let api = PoolApi::new(client.clone()).with_marks(marks);
+    api.list(listed).await?;
     let launchers = Launchers::default();
     let mut explained = Vec::new();
     for pool in &pools {
@@ -103,7 +121,7 @@ pub async fn explain(
             }
             let read = reader.direct(address, record, None, &launchers).await;
             let judged = match read {
-                Ok(direct) => judged(pool, &pools, (address, record), &direct, knobs),
+                Ok(direct) => judged(pool, &pools, (address, record), &direct, settings),
                 Err(error) => unknown(pool, address, record, &error),
             };
             explained.push(judged);
@@ -138,10 +156,10 @@ fn judged(
     pools: &[Pool],
     (address, record): (IpAddr, &Record),
     direct: &Direct,
-    knobs: &Knobs,
+    settings: &Settings,
 ) -> Explained {
     let verdict = direct.judge(
-        knobs,
+        &settings.knobs,
         record,
         NOBODY,
         SystemClock.wall(),
@@ -167,7 +185,7 @@ fn judged(
     Explained {
         verdict: if free || word != "free" { word } else { "keep" },
         why: why.to_owned(),
-        how: free.then(|| how(pool, address, record, pools)),
+        how: free.then(|| how(pool, (address, record), pools, direct, settings.provider)),
         endpoint_goes: endpoint_goes && (free || word == "keep"),
         seen: direct.pod.as_ref().map(|pod| Seen {
             pod: pod.key.to_string(),
@@ -229,8 +247,28 @@ const fn node_word(node: NodeState) -> &'static str {
     }
 }
 
-fn how(pool: &Pool, address: IpAddr, record: &Record, pools: &[Pool]) -> String {
-    match how_to_release(pool, address, record, pools.iter()) {
+fn how(
+    pool: &Pool,
+    (address, record): (IpAddr, &Record),
+    pools: &[Pool],
+    direct: &Direct,
+    provider: Option<Generation>,
+) -> String {
+    let mut how = how_to_release(pool, address, record, pools.iter());
+    if provider.is_none() && how != How::Record {
+        return "the record alone: the controller has no provider to tell".to_owned();
+    }
+    if provider == Some(Generation::First) && how == How::Record {
+        match direct.unnamed(pool, address, record) {
+            Unnamed::NotBound => {}
+            Unnamed::For(_) => how = How::ProviderFirst { half: None },
+            Unnamed::Nowhere => {
+                return "the record alone: nothing tells on which node the address may be bound"
+                    .to_owned();
+            }
+        }
+    }
+    match how {
         How::Record => "the record alone".to_owned(),
         How::ProviderFirst { half: None } => "the provider first, then the record".to_owned(),
         How::ProviderFirst {

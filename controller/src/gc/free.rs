@@ -11,12 +11,13 @@ use futures::future::BoxFuture;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
+use spiderpool_api::allocation::Record;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::names;
-use spiderpool_api::provider::ReleaseRequest;
 use spiderpool_iaas::error::CallError;
 use spiderpool_iaas::provider::Provider;
 use spiderpool_ipam::batch::{self, Op, Outcome, TAKEOVER_SECONDS};
+use spiderpool_ipam::first_generation::Unnamed;
 use spiderpool_ipam::gc::{How, how_to_release};
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::pool::{Mode, Pool, PoolError};
@@ -24,6 +25,7 @@ use spiderpool_ipam::range::Family;
 use tokio::time::{Instant, sleep};
 
 use super::calls::Call;
+use super::request::{request, told, unnamed_of};
 use super::{Garbage, Gc};
 use crate::chain::full;
 use crate::objects::StoreError;
@@ -107,8 +109,7 @@ impl Gc {
                 freed.deferred.insert(one.address);
                 continue;
             }
-            let how = how_to_release(&pool, one.address, record, relatives.iter());
-            match how {
+            match self.how(&pool, one, record, &relatives) {
                 How::Record => records.push(*one),
                 _ if self.provider.is_none() => {
                     self.tell_silent(&read).await;
@@ -126,6 +127,28 @@ impl Gc {
             }
         }
         self.free_records(name, &records, freed).await
+    }
+
+    /// How a record goes. Under contract version 1 agents of other releases did not write into it that the
+    /// provider has bound the address.
+    fn how(&self, pool: &Pool, one: &Garbage, record: &Record, relatives: &[Pool]) -> How {
+        let how = how_to_release(pool, one.address, record, relatives.iter());
+        if how != How::Record || !self.is_first_generation() {
+            return how;
+        }
+        match unnamed_of(pool, one, record) {
+            Unnamed::NotBound => How::Record,
+            Unnamed::For(_) => How::ProviderFirst { half: None },
+            Unnamed::Nowhere => {
+                let (pod, ip, pool) = (&one.key, one.address, &pool.name);
+                tracing::warn!(
+                    %pod, %ip, pool,
+                    "freed without a release call: an older agent wrote the record, and nothing tells on which node \
+                     the address may be bound; if it is, it stays bound until its next Pod, or release it at the provider"
+                );
+                How::Record
+            }
+        }
     }
 
     fn chunk(&self) -> usize {
@@ -345,41 +368,4 @@ fn api_failed(pool: &str, source: StoreError) -> FreeError {
         pool: pool.to_owned(),
         source,
     }
-}
-
-fn request(pool: &Pool, garbage: &Garbage) -> ReleaseRequest {
-    let of_pool = match &pool.mode {
-        Mode::Prewarm { node } => node.as_str(),
-        Mode::Plain | Mode::Global => "",
-    };
-    // Under contract version 1 the record knows for which node the provider was asked.
-    let record = pool.records.get(garbage.address);
-    let asked = record.and_then(|record| record.node.as_deref());
-    let node = asked.or(garbage.node.as_deref()).unwrap_or(of_pool);
-    ReleaseRequest {
-        pod_name: garbage.key.name.clone(),
-        pod_namespace: garbage.key.namespace.clone(),
-        pod_uid: garbage.uid.clone(),
-        node_name: node.to_owned(),
-        parent_nic_mac: pool.parent_mac,
-        subnet: pool.subnet.trunc(),
-        ip_address: garbage.address,
-        pool_name: pool.name.clone(),
-    }
-}
-
-/// Logs what a call came to; whether the provider has accepted.
-pub(super) fn told(request: &ReleaseRequest, result: &Result<(), CallError>) -> bool {
-    let (pod, namespace) = (&request.pod_name, &request.pod_namespace);
-    let (uid, ip, pool) = (&request.pod_uid, request.ip_address, &request.pool_name);
-    match result {
-        Ok(()) => {
-            tracing::info!(pod, namespace, uid, %ip, pool, "IaaS release API succeeded");
-        }
-        Err(error) => {
-            let error = full(error);
-            tracing::error!(pod, namespace, uid, %ip, pool, error, "IaaS release API failed");
-        }
-    }
-    result.is_ok()
 }

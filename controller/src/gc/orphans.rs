@@ -11,7 +11,8 @@ use spiderpool_ipam::plan::sub_enis_of;
 use tokio::time::Instant;
 
 use super::Gc;
-use super::free::{MARKED, told};
+use super::free::MARKED;
+use super::request::told;
 use crate::objects::StoreError;
 use crate::objects::error::store_error;
 

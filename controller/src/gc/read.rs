@@ -12,9 +12,11 @@ use kube::core::Request;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use spiderpool_api::allocation::Record;
-use spiderpool_api::endpoint::{EndpointStatus, SpiderEndpoint};
+use spiderpool_api::endpoint::{EndpointAllocation, EndpointStatus, SpiderEndpoint};
+use spiderpool_ipam::first_generation::{Unnamed, unnamed};
 use spiderpool_ipam::gc::{Facts, Knobs, NodeState, Static, Verdict, judge};
 use spiderpool_ipam::plan::held_by;
+use spiderpool_ipam::pool::Pool;
 use spiderpool_ipam::sticky::{Sticky, Switches, is_valid_machine, is_valid_ordinal, ordinal};
 use tokio::sync::Mutex;
 
@@ -90,6 +92,24 @@ impl Direct {
         let current = &self.endpoint.as_ref()?.status.current;
         let known = current.uid == uid && !current.node.is_empty();
         known.then(|| current.node.clone())
+    }
+
+    /// What the endpoint says of its Pod's NICs.
+    pub(super) fn told(&self) -> Option<EndpointAllocation> {
+        let endpoint = self.endpoint.as_ref();
+        endpoint.map(|endpoint| endpoint.status.current.clone())
+    }
+
+    /// What is known of a record that names no node.
+    pub(super) fn unnamed(&self, pool: &Pool, address: IpAddr, record: &Record) -> Unnamed {
+        let (endpoint, node) = (self.told(), self.pod_node(&record.pod_uid));
+        unnamed(pool, (address, record), endpoint.as_ref(), node.as_deref())
+    }
+
+    /// Node of the Pod, if it has this UID.
+    pub(super) fn pod_node(&self, uid: &str) -> Option<String> {
+        let pod = self.pod.as_ref().filter(|pod| pod.state.uid == uid);
+        pod.map(|pod| pod.node.clone())
     }
 }
 

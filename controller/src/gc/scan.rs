@@ -47,7 +47,7 @@ enum Confirmed {
     /// It stays; the endpoint may go all the same.
     Kept(Option<SpiderEndpoint>),
     /// It goes, and the endpoint with the last record.
-    Garbage(Garbage, Option<SpiderEndpoint>),
+    Garbage(Box<Garbage>, Option<SpiderEndpoint>),
     /// Something could not be read.
     Unknown,
 }
@@ -192,7 +192,7 @@ impl Gc {
                         let held = &mut leaving.or_insert_with(|| Leaving::new(endpoint)).held;
                         held.push((one.pool.clone(), one.address));
                     }
-                    garbage.push(one);
+                    garbage.push(*one);
                 }
                 Confirmed::Kept(Some(endpoint)) => self.remove_endpoint(&endpoint).await,
                 Confirmed::Kept(None) | Confirmed::Unknown => {}
@@ -256,11 +256,13 @@ impl Gc {
                     pool,
                     address,
                     node: direct.node_of(&record.pod_uid),
+                    endpoint: direct.told(),
+                    pod_node: direct.pod_node(&record.pod_uid),
                     uid: record.pod_uid,
                     key,
                     why: Free::reason(why),
                 };
-                Confirmed::Garbage(garbage, direct.endpoint.filter(|_| endpoint))
+                Confirmed::Garbage(Box::new(garbage), direct.endpoint.filter(|_| endpoint))
             }
             Verdict::Keep {
                 stale_endpoint: true,

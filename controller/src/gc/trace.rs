@@ -236,6 +236,8 @@ impl Gc {
             node: status.and_then(|status| {
                 Some(status.current.node.clone()).filter(|node| !node.is_empty())
             }),
+            endpoint: status.map(|status| status.current.clone()),
+            pod_node: Some(row.node.clone()),
             why: if pod.is_some() {
                 "its Pod has ended"
             } else {

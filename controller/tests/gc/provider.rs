@@ -5,8 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spiderpool_api::allocation::Record;
+use spiderpool_controller::gc::explain;
 use spiderpool_controller::metrics::Shown;
+use spiderpool_controller::objects::ObjectKey;
 use spiderpool_iaas::fake::FakeProvider;
+use spiderpool_iaas::provider::Generation;
+use spiderpool_ipam::gc::Knobs;
+use spiderpool_ipam::sticky::Switches;
 
 use super::rig::{NODE, Rig, uid};
 
@@ -141,6 +146,95 @@ async fn what_the_first_generation_bound_goes_by_its_record() {
     );
     let timed = "spiderpool_iaas_rpc_duration_seconds_count{";
     assert!(shown(timed, r#"op="release"} 2"#), "{metrics}");
+}
+
+/// Agents of other releases wrote no node into records; their endpoints tell of the VLAN.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_older_agents_go_by_their_endpoints_and_explain_agrees() {
+    let mut rig = Rig::new(|_| {});
+    rig.provider = Arc::new(FakeProvider::first_generation());
+    rig.context.provider = Some(Arc::clone(&rig.provider) as _);
+    let records = [
+        ("10.7.0.10", "ns/bound", "u-1"),
+        ("10.7.0.11", "ns/nowhere", "u-2"),
+    ];
+    rig.pool("v4", json!({}), &records).await;
+    let status = json!({"allocatedIPs": json!({
+        "10.7.0.10": {"pod": "ns/bound", "podUid": uid("u-1")},
+        "10.7.0.11": {"pod": "ns/nowhere", "podUid": uid("u-2")},
+        "10.7.0.12": {"pod": "ns/ours", "podUid": uid("u-3"), "nic": "eth0"},
+    }).to_string()});
+    rig.patch_status("SpiderIPPool", "v4", status).await;
+    rig.sub_eni("ns/bound", "u-1", "n7", ("v4", "10.7.0.10"))
+        .await;
+    let explained = async |provider| {
+        let settings = explain::Settings {
+            sticky: Switches::ON,
+            knobs: Knobs::default(),
+            provider,
+        };
+        let mut hows = Vec::new();
+        for word in ["bound", "nowhere", "ours"] {
+            let subject = explain::Subject::Pod(ObjectKey::new("ns", word));
+            let client = &rig.context.client;
+            let told = explain::explain(client, &settings, &subject).await.unwrap();
+            hows.extend(told.into_iter().map(|one| one.how.unwrap()));
+        }
+        hows
+    };
+    let first = explained(Some(Generation::First)).await;
+    let [bound, nowhere, ours] = first.try_into().unwrap();
+    assert_eq!(bound, "the provider first, then the record");
+    assert!(
+        nowhere.starts_with("the record alone: nothing tells"),
+        "{nowhere}"
+    );
+    assert_eq!(ours, "the record alone");
+    rig.start();
+    rig.scan().await;
+    assert_eq!(rig.recorded("v4").await, [""; 0]);
+    let calls = rig.provider.released();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(
+        (calls[0].node_name.as_str(), calls[0].ip_address.to_string()),
+        ("n7", "10.7.0.10".to_owned())
+    );
+}
+
+/// Marks of pools mean what they mean to the collector.
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_heeds_marks_as_the_collector_with_that_provider_does() {
+    let rig = Rig::new(|_| {});
+    rig.pool("v4", prewarm(None), &[("10.7.0.10", "ns/gone", "u-1")])
+        .await;
+    let record = json!({"10.7.0.10": {"pod": "ns/gone", "podUid": uid("u-1"), "nic": "eth0"}});
+    rig.patch_status(
+        "SpiderIPPool",
+        "v4",
+        json!({"allocatedIPs": record.to_string()}),
+    )
+    .await;
+    for (provider, want) in [
+        (
+            Some(Generation::Second),
+            "the provider first, then the record",
+        ),
+        (Some(Generation::First), "the record alone"),
+        (
+            None,
+            "the record alone: the controller has no provider to tell",
+        ),
+    ] {
+        let settings = explain::Settings {
+            sticky: Switches::ON,
+            knobs: Knobs::default(),
+            provider,
+        };
+        let subject = explain::Subject::Address("10.7.0.10".parse().unwrap());
+        let told = explain::explain(&rig.context.client, &settings, &subject).await;
+        let [one] = told.unwrap().try_into().unwrap();
+        assert_eq!(one.how.as_deref(), Some(want), "{provider:?}");
+    }
 }
 
 /// Spec iaas 16: a rollback that could not be written leaves a claim without an endpoint.

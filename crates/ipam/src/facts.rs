@@ -7,6 +7,7 @@ use std::sync::Arc;
 use spiderpool_api::endpoint::EndpointStatus;
 
 use crate::pool::Pool;
+use crate::range::Family;
 use crate::range_set::RangeSet;
 use crate::sticky::{Sticky, Switches};
 
@@ -131,6 +132,9 @@ pub struct Snapshot {
     pub reserved_v4: RangeSet,
     /// The same for IPv6.
     pub reserved_v6: RangeSet,
+    /// Families of which a reservation cannot be read, with what is wrong: any address may be reserved, so
+    /// their pools give out nothing new.
+    pub withheld: BTreeMap<Family, String>,
     /// The endpoint of [`Snapshot::endpoint_name`], if any.
     pub endpoint: Option<EndpointStatus>,
     /// Which identities outlive their Pods.

@@ -2,7 +2,14 @@
 //! spec ipam 7.5, iaas Q8): the NIC's configuration decides whether a provider is involved, pools
 //! are all plain ([`crate::pool::Pool::unmarked`]), and only IPv4 is bound.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use spiderpool_api::allocation::Record;
+use spiderpool_api::endpoint::{EndpointAllocation, EndpointNic};
+
 use crate::candidates::NicCandidates;
+use crate::pool::Pool;
 use crate::range::Family;
 
 /// Whether a NIC of this `SpiderMultusConfig` is a sub-ENI: of type `vlan`, without `vlanID`. The
@@ -38,6 +45,55 @@ pub fn check_families(nic: &NicCandidates) -> Result<(), NotIpv4> {
         nic: nic.nic.clone(),
         families: texts.join(" and "),
     })
+}
+
+/// What is known of a record that names no node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unnamed {
+    /// No provider was asked for the address.
+    NotBound,
+    /// One was, or may have been, for this node.
+    For(String),
+    /// The same, and nobody knows for which node.
+    Nowhere,
+}
+
+/// Judges a record that names no node. We name it before we ask, and the NIC always; agents of other
+/// releases wrote neither of them, but they wrote the VLAN into the endpoint. `endpoint` is that of the
+/// record's key, `pod_node` where its Pod is or was.
+#[must_use]
+pub fn unnamed(
+    pool: &Pool,
+    (address, record): (IpAddr, &Record),
+    endpoint: Option<&EndpointAllocation>,
+    pod_node: Option<&str>,
+) -> Unnamed {
+    let own = endpoint.filter(|current| current.uid == record.pod_uid);
+    let mut nics = own.iter().flat_map(|current| &current.ips);
+    let bound = match nics.find(|nic| has(nic, address)) {
+        Some(nic) => nic.vlan != 0,
+        // Nothing says that it is none.
+        None => record.nic.is_none(),
+    };
+    if record.node.is_some() || address.is_ipv6() || !bound {
+        return Unnamed::NotBound;
+    }
+    let of_endpoint = own.map(|current| current.node.as_str());
+    let of_pool = match pool.affinity.node_names.as_slice() {
+        [one] => Some(one.as_str()),
+        _ => None,
+    };
+    let nodes = [of_endpoint, pod_node, of_pool];
+    let known = nodes.into_iter().flatten().find(|node| !node.is_empty());
+    known.map_or(Unnamed::Nowhere, |node| Unnamed::For(node.to_owned()))
+}
+
+fn has(nic: &EndpointNic, address: IpAddr) -> bool {
+    let net = nic
+        .ipv4
+        .as_deref()
+        .and_then(|text| text.parse::<IpNet>().ok());
+    net.is_some_and(|net| net.addr() == address)
 }
 
 #[cfg(test)]
@@ -89,6 +145,56 @@ mod tests {
         ] {
             let text = check_families(&nic(&families)).unwrap_err().to_string();
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    fn record(nic: Option<&str>, node: Option<&str>) -> Record {
+        let raw = json!({"pod": "ns/a", "podUid": "u-1", "nic": nic, "node": node});
+        serde_json::from_value(raw).unwrap()
+    }
+
+    /// Records of agents of other releases.
+    #[test]
+    fn the_endpoint_tells_whether_a_record_without_a_node_is_a_sub_eni() {
+        let object = |nodes: serde_json::Value| {
+            let mut object = crate::fixture::object("p", "10.2.0.0/24", &["10.2.0.10"]);
+            object["spec"]["nodeName"] = nodes;
+            pool(&object)
+        };
+        let (anywhere, one) = (object(json!(null)), object(json!(["n9"])));
+        let two = object(json!(["n8", "n9"]));
+        let endpoint = |uid: &str, node: &str, vlan: i64| -> EndpointAllocation {
+            let nic = json!({"interface": "net1", "ipv4": "10.2.0.10/24", "vlan": vlan});
+            serde_json::from_value(json!({"uid": uid, "node": node, "ips": [nic]})).unwrap()
+        };
+        let (old, ours) = (record(None, None), record(Some("net1"), None));
+        let named = record(None, Some("n1"));
+        let bound = endpoint("u-1", "n1", 301);
+        let other = endpoint("u-2", "n1", 301);
+        let plain = endpoint("u-1", "n1", 0);
+        let nowhere = endpoint("u-1", "", 301);
+        let for_node = |node: &str| Unnamed::For(node.to_owned());
+        let [v4, v6]: [IpAddr; 2] = ["10.2.0.10", "fd00::1"].map(|ip| ip.parse().unwrap());
+        for (case, (pool, address, record, endpoint, pod_node, want)) in [
+            (&anywhere, v4, &old, Some(&bound), None, for_node("n1")),
+            (&anywhere, v4, &ours, Some(&bound), None, for_node("n1")),
+            (&one, v4, &old, Some(&plain), Some("n1"), Unnamed::NotBound),
+            (&one, v4, &named, Some(&bound), None, Unnamed::NotBound),
+            // Without a word of the endpoint: by who wrote the record.
+            (&one, v4, &ours, None, Some("n1"), Unnamed::NotBound),
+            (&one, v4, &old, None, Some("n1"), for_node("n1")),
+            (&one, v4, &old, Some(&other), None, for_node("n9")),
+            (&one, v4, &old, Some(&nowhere), Some(""), for_node("n9")),
+            (&two, v4, &old, Some(&nowhere), Some("n3"), for_node("n3")),
+            (&two, v4, &old, None, None, Unnamed::Nowhere),
+            (&anywhere, v4, &old, Some(&nowhere), None, Unnamed::Nowhere),
+            (&one, v6, &old, None, Some("n1"), Unnamed::NotBound),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let got = unnamed(pool, (address, record), endpoint, pod_node);
+            assert_eq!(got, want, "{case}");
         }
     }
 

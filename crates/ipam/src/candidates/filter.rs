@@ -73,6 +73,9 @@ impl Filter<'_> {
                 wanted: family,
             }));
         }
+        if let Some(why) = self.snapshot.withheld.get(&family) {
+            return Ok(Some(Reason::Withheld(why.clone())));
+        }
         let early = pool_loses_to(pool, &self.snapshot.pools)
             .map(Reason::Overlap)
             .or_else(|| self.node(pool))

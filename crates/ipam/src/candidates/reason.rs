@@ -35,6 +35,8 @@ pub enum Reason {
         /// Asked for.
         wanted: Family,
     },
+    /// A reservation cannot be read, and may be of any address.
+    Withheld(String),
     /// Loses to an older pool.
     Overlap(Overlap),
     /// `spec.nodeName`.
@@ -128,6 +130,7 @@ impl fmt::Display for Reason {
             | Self::OtherApplication
             | Self::NeedsEniVlan => self.constraint(f),
             Self::Closed(word) => write!(f, "is {word}"),
+            Self::Withheld(why) => write!(f, "gives out nothing new: {why}"),
             Self::Family { pool, wanted } => write!(f, "is an {pool} pool, not {wanted}"),
             Self::Overlap(Overlap { winner, shared }) => write!(
                 f,

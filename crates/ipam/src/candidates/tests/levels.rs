@@ -95,6 +95,26 @@ fn nothing_named_and_nothing_left_are_told_apart() {
     assert!(run(&broken, &conf(&["bad"], &[])).contains("is not a CIDR"));
 }
 
+/// What a reservation says is not known. The other family goes on.
+#[test]
+fn a_family_whose_reservations_are_not_known_gives_out_nothing() {
+    let mut now = snapshot(&[plain("a"), six("s")]);
+    let why = "SpiderReservedIP r cannot be read: spec.ips is no list";
+    now.withheld.insert(Family::V6, why.into());
+    let both = Request {
+        ipv4_pools: vec!["a".to_owned()],
+        ipv6_pools: vec!["s".to_owned()],
+        ..eni()
+    };
+    let text = run(&now, &both);
+    assert!(
+        text.contains(why) && text.contains("gives out nothing new"),
+        "{text}"
+    );
+    now.enable_ipv6 = false;
+    assert_eq!(run(&now, &both), "eth0 IPv4: a");
+}
+
 #[test]
 fn patterns_expand_by_name_and_merge() {
     let now = snapshot(&[plain("r-2"), plain("r-1"), plain("x"), six("r-6")]);

@@ -7,6 +7,7 @@
 pub mod kube;
 pub mod memory;
 pub mod pod;
+pub mod reservation;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 pub use pod::{OwnerRef, PodObject, StandalonePod};
+pub use reservation::Reservation;
 pub use spiderpool_controller::objects::pool::{Marks, PoolObject};
 pub use spiderpool_controller::objects::{ObjectKey, StoreError};
 
@@ -48,7 +49,7 @@ pub struct Caches {
     /// All pools.
     pub pools: Vec<Arc<PoolObject>>,
     /// All reservations.
-    pub reserved: Vec<Arc<SpiderReservedIP>>,
+    pub reserved: Vec<Arc<Reservation>>,
     /// The Pod's namespace; empty maps when it is unknown.
     pub namespace: MetadataFacts,
     /// This node.

@@ -40,7 +40,7 @@ pub(crate) fn usable(known: &[Known]) -> Vec<Arc<Pool>> {
     pools.map(Arc::clone).collect()
 }
 
-/// A reservation; one that cannot be read reserves nothing, as for agents.
+/// A reservation; of its entries those count that can be read, as for agents.
 pub(crate) struct Reserved {
     pub(crate) name: String,
     pub(crate) addresses: RangeSet,
@@ -51,12 +51,14 @@ pub(crate) fn reserved(objects: &[SpiderReservedIP]) -> Vec<Reserved> {
     let live = objects
         .iter()
         .filter(|object| object.metadata.deletion_timestamp.is_none());
-    live.filter_map(|object| {
-        let texts = object.spec.ips.as_deref().unwrap_or_default();
-        Some(Reserved {
+    live.map(|object| {
+        let texts = object.spec.ips.iter().flatten();
+        Reserved {
             name: object.name_any(),
-            addresses: RangeSet::from_texts(texts).ok()?,
-        })
+            addresses: texts
+                .filter_map(|text| text.parse::<IpRange>().ok())
+                .collect(),
+        }
     })
     .collect()
 }

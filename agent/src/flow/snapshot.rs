@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::facts::{NamespaceFacts, NodeFacts, Owner, Snapshot};
 use spiderpool_ipam::pick::Rules;
 use spiderpool_ipam::range::Family;
@@ -11,7 +10,7 @@ use spiderpool_ipam::range_set::RangeSet;
 
 use super::allocation::AllocationError;
 use crate::agent::Agent;
-use crate::store::{Caches, Freshness, PodObject};
+use crate::store::{Caches, Freshness, PodObject, Reservation};
 
 impl Agent {
     /// Everything an ADD of this Pod is decided from. Pools that the endpoint names are as new as
@@ -100,9 +99,21 @@ fn from_caches(caches: &Caches) -> Snapshot {
     }
     // The order of caches is no order; picks and messages shall repeat.
     snapshot.pools.sort_by(|a, b| a.name.cmp(&b.name));
-    let reserved = reserved(&caches.reserved);
+    let known = caches.reserved.iter().map(|one| &one.addresses);
+    let reserved = known.fold(RangeSet::empty(), |all, one| all.union(one));
     snapshot.reserved_v4 = of_family(&reserved, Family::V4);
     snapshot.reserved_v6 = of_family(&reserved, Family::V6);
+    for family in Family::BOTH {
+        let of_it = |one: &&Arc<Reservation>| one.unknown.is_some_and(|of| of.has(family));
+        let complaints = caches.reserved.iter().filter(of_it);
+        let mut complaints: Vec<&str> = complaints
+            .filter_map(|one| one.complaint.as_deref())
+            .collect();
+        complaints.sort_unstable();
+        if !complaints.is_empty() {
+            snapshot.withheld.insert(family, complaints.join(", "));
+        }
+    }
     snapshot
 }
 
@@ -111,22 +122,4 @@ fn of_family(set: &RangeSet, family: Family) -> RangeSet {
     ranges
         .filter(|range| Family::of(range.first()) == family)
         .collect()
-}
-
-/// One that cannot be read reserves nothing, as if admission had refused it.
-fn reserved(objects: &[Arc<SpiderReservedIP>]) -> RangeSet {
-    let live = objects
-        .iter()
-        .filter(|object| object.metadata.deletion_timestamp.is_none());
-    live.fold(RangeSet::empty(), |all, object| {
-        let texts = object.spec.ips.as_deref().unwrap_or_default();
-        match RangeSet::from_texts(texts) {
-            Ok(set) => all.union(&set),
-            Err(error) => {
-                let name = object.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(name, %error, "a SpiderReservedIP cannot be read and reserves nothing");
-                all
-            }
-        }
-    })
 }

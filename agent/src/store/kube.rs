@@ -23,15 +23,15 @@ use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::ParentNic;
 use spiderpool_api::names;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_controller::identities;
 use spiderpool_controller::objects::error::store_error;
+use spiderpool_controller::objects::parsed::Unreadable;
 use spiderpool_controller::objects::pool_api::PoolApi;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::{
     Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
-    StandalonePod, Store, StoreError, StoreResult, may_hold,
+    Reservation, StandalonePod, Store, StoreError, StoreResult, may_hold,
 };
 use cache::Cache;
 use owners::Owners;
@@ -48,8 +48,8 @@ pub struct KubeStore {
     pods: Cache<ObjectKey, PodObject>,
     nodes: Cache<String, MetadataFacts>,
     namespaces: Cache<String, MetadataFacts>,
-    endpoints: Cache<ObjectKey, SpiderEndpoint>,
-    reserved: Cache<String, Arc<SpiderReservedIP>>,
+    endpoints: Cache<ObjectKey, Result<SpiderEndpoint, Unreadable>>,
+    reserved: Cache<String, Arc<Reservation>>,
     pools: PoolCache,
     owners: Owners,
 }
@@ -187,7 +187,8 @@ impl KubeStore {
             })?
         };
         let version = written.resource_version();
-        self.endpoints.put(key, version.as_deref(), written.clone());
+        self.endpoints
+            .put(key, version.as_deref(), Ok(written.clone()));
         Ok(written)
     }
 
@@ -197,7 +198,7 @@ impl KubeStore {
             endpoint.name_any(),
         );
         objects::remove_endpoint(&self.endpoint_api(&key.namespace), endpoint).await?;
-        if let Some(current) = self.endpoints.get(&key)
+        if let Some(Ok(current)) = self.endpoints.get(&key)
             && current.uid() == endpoint.uid()
         {
             self.endpoints.forget(&key);
@@ -337,7 +338,11 @@ impl Store for KubeStore {
     ) -> StoreResult<'a, Option<SpiderEndpoint>> {
         async move {
             if freshness == Freshness::Cached {
-                return Ok(self.endpoints.get(key));
+                let copy = self.endpoints.get(key).transpose();
+                return copy.map_err(|source| StoreError::Malformed {
+                    what: format!("SpiderEndpoint {key}"),
+                    source: source.into(),
+                });
             }
             let found = self.endpoint_api(&key.namespace).get_opt(&key.name).await;
             found.map_err(|error| store_error(error, "read", &format!("SpiderEndpoint {key}")))

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::names;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, Switches};
 
 use super::{
     Caches, Freshness, Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject,
-    StandalonePod, Store, StoreError, StoreResult, may_hold,
+    Reservation, StandalonePod, Store, StoreError, StoreResult, may_hold,
 };
 
 mod state;
 
+pub use state::Counts;
 use state::{State, key_of};
 
 /// Another writer's change of a pool, made just before ours arrives.
@@ -30,19 +30,6 @@ pub type ForeignWrite = Box<dyn FnOnce(&mut Records) + Send>;
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
-}
-
-/// How often the API was used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Pool writes that were accepted.
-    pub pool_writes: usize,
-    /// Pool writes that met a conflict.
-    pub pool_conflicts: usize,
-    /// Endpoint writes that were accepted.
-    pub endpoint_writes: usize,
-    /// Reads past the cache.
-    pub fresh_reads: usize,
 }
 
 impl MemoryStore {
@@ -117,7 +104,7 @@ impl MemoryStore {
     }
 
     /// Reserves addresses.
-    pub fn add_reserved(&self, reserved: SpiderReservedIP) {
+    pub fn add_reserved(&self, reserved: Reservation) {
         self.state().reserved.push(Arc::new(reserved));
     }
 

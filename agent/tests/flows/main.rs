@@ -27,6 +27,7 @@ mod provider;
 mod provider_failures;
 mod provider_release;
 mod refusals;
+mod reservations;
 mod server;
 mod trace;
 mod verbs;

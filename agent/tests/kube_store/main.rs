@@ -12,3 +12,4 @@ mod node_nics;
 mod pods;
 mod pools;
 mod rig;
+mod unreadable;

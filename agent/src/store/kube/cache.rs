@@ -50,6 +50,16 @@ where
         S: Stream<Item = Result<Event<R>, watcher::Error>> + Send + 'static,
         F: Fn(&R) -> (K, V) + Send + 'static,
     {
+        Self::follow_from(kind, stream, move |object, _| reduce(object))
+    }
+
+    /// The same where what is kept depends on the copy that was there.
+    pub(super) fn follow_from<R, S, F>(kind: &'static str, stream: S, reduce: F) -> Self
+    where
+        R: Resource + Send + 'static,
+        S: Stream<Item = Result<Event<R>, watcher::Error>> + Send + 'static,
+        F: Fn(&R, &dyn Fn(&K) -> Option<V>) -> (K, V) + Send + 'static,
+    {
         let shared = Arc::new(Shared {
             entries: RwLock::new(HashMap::new()),
             filled: AtomicBool::new(false),
@@ -68,12 +78,7 @@ where
 
     /// One copy.
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let entries = self
-            .shared
-            .entries
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).map(|entry| entry.value.clone())
+        self.shared.get(key)
     }
 
     /// All copies.
@@ -102,6 +107,13 @@ where
 impl<K, V> Drop for Cache<K, V> {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Shared<K, V> {
+    fn get(&self, key: &K) -> Option<V> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(key).map(|entry| entry.value.clone())
     }
 }
 
@@ -181,7 +193,8 @@ where
     K: Hash + Eq,
     R: Resource + Send + 'static,
     S: Stream<Item = Result<Event<R>, watcher::Error>> + Send,
-    F: Fn(&R) -> (K, V) + Send,
+    V: Clone,
+    F: Fn(&R, &dyn Fn(&K) -> Option<V>) -> (K, V) + Send,
 {
     let mut stream = pin!(stream.default_backoff());
     let mut list = List::default();
@@ -192,7 +205,8 @@ where
             Err(error) => health.failed(&error),
             Ok(Some(event)) => {
                 health.heard(&event);
-                apply(&shared, &mut list, event, &reduce);
+                let copy = |key: &K| shared.get(key);
+                apply(&shared, &mut list, event, &|object| reduce(object, &copy));
             }
         }
     }

@@ -1,20 +1,26 @@
 //! Opens the watches and waits for their first lists.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::core::PartialObjectMeta;
+use kube::api::ApiResource;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{Config, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_controller::client::bounded;
+use spiderpool_controller::objects::parsed::{Parsed, Unreadable};
 
 use super::cache::Cache;
 use super::owners::Owners;
 use super::pool_cache::PoolCache;
-use super::{KubeStore, Marks, MetadataFacts, ObjectKey, PodObject, Store, StoreError, node_label};
+use super::{
+    KubeStore, Marks, MetadataFacts, ObjectKey, PodObject, Reservation, Store, StoreError,
+    node_label,
+};
 
 /// Between two looks at whether the first lists are in.
 const LOOK: Duration = Duration::from_millis(5);
@@ -109,8 +115,10 @@ impl KubeStore {
         let pods: Api<Pod> = Api::all(client.clone());
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-        let endpoints: Api<SpiderEndpoint> = Api::all(client.clone());
-        let reserved: Api<SpiderReservedIP> = Api::all(client.clone());
+        let endpoints: Api<Parsed<SpiderEndpoint>> = Api::all(client.clone());
+        // As it comes: what of it cannot be read is our own matter.
+        let resource = ApiResource::erase::<SpiderReservedIP>(&());
+        let reserved: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let of_node = config().fields(&format!("spec.nodeName={node}"));
         let this_node = config().fields(&format!("metadata.name={node}"));
         Ok(Self {
@@ -128,17 +136,15 @@ impl KubeStore {
                 watcher(namespaces, config()),
                 |namespace: &PartialObjectMeta<Namespace>| (namespace.name_any(), facts(namespace)),
             ),
-            endpoints: Cache::follow(
+            endpoints: Cache::follow_from(
                 "SpiderEndpoint",
                 watcher(endpoints, config().labels(&node_label(node))),
-                |endpoint: &SpiderEndpoint| (key(endpoint), endpoint.clone()),
+                readable,
             ),
-            reserved: Cache::follow(
+            reserved: Cache::follow_from(
                 "SpiderReservedIP",
                 watcher(reserved, config()),
-                |reserved: &SpiderReservedIP| {
-                    (reserved.name_any(), std::sync::Arc::new(reserved.clone()))
-                },
+                reservation,
             ),
             owners: Owners::new(client.clone()),
             pools,
@@ -157,4 +163,46 @@ pub(super) fn facts(object: &impl Resource<DynamicType = ()>) -> MetadataFacts {
         labels: object.labels().clone(),
         annotations: object.annotations().clone(),
     }
+}
+
+type Readable = Result<SpiderEndpoint, Unreadable>;
+
+/// The others go on; one that is asked for is an error that says the same.
+fn readable(
+    endpoint: &Parsed<SpiderEndpoint>,
+    copy: &dyn Fn(&ObjectKey) -> Option<Readable>,
+) -> (ObjectKey, Readable) {
+    let key = key(endpoint);
+    let read = match &endpoint.object {
+        Ok(object) => Ok(SpiderEndpoint::clone(object)),
+        Err(unreadable) => {
+            if copy(&key).and_then(Result::err).as_ref() != Some(unreadable) {
+                tracing::warn!("{}: {unreadable}", endpoint.shown());
+            }
+            Err(unreadable.clone())
+        }
+    };
+    (key, read)
+}
+
+/// What an object reserves, and what it did before where it cannot be read any more.
+fn reservation(
+    object: &DynamicObject,
+    copy: &dyn Fn(&String) -> Option<Arc<Reservation>>,
+) -> (String, Arc<Reservation>) {
+    let name = object.name_any();
+    let read = Reservation::read(&object.metadata, object.data.get("spec"));
+    let before = copy(&name);
+    let before = before.as_deref();
+    let told = before.is_some_and(|before| before.complaint == read.complaint);
+    let read = read.or_as_before(before);
+    if let Some(complaint) = read.complaint.as_ref().filter(|_| !told) {
+        match read.unknown {
+            None => tracing::warn!("{complaint}: what it reserved before stays reserved"),
+            Some(_) => tracing::warn!(
+                "{complaint}: any address may be reserved, and pools give out nothing new"
+            ),
+        }
+    }
+    (name, Arc::new(read))
 }

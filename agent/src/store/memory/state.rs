@@ -8,13 +8,26 @@ use std::time::Duration;
 use serde_json::Value;
 use spiderpool_api::allocation::Records;
 use spiderpool_api::endpoint::SpiderEndpoint;
-use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts};
 
 use super::super::{
-    Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject, StoreError,
+    Marks, MetadataFacts, ObjectKey, OwnerRef, PodEvent, PodObject, PoolObject, Reservation,
+    StoreError,
 };
-use super::{Counts, ForeignWrite};
+use super::ForeignWrite;
+
+/// How often the API was used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pool writes that were accepted.
+    pub pool_writes: usize,
+    /// Pool writes that met a conflict.
+    pub pool_conflicts: usize,
+    /// Endpoint writes that were accepted.
+    pub endpoint_writes: usize,
+    /// Reads past the cache.
+    pub fresh_reads: usize,
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -25,7 +38,7 @@ pub(super) struct State {
     pub(super) stateful_sets: BTreeMap<ObjectKey, StatefulSetFacts>,
     pub(super) machines: BTreeMap<ObjectKey, MachineFacts>,
     pub(super) pools: BTreeMap<String, Arc<PoolObject>>,
-    pub(super) reserved: Vec<Arc<SpiderReservedIP>>,
+    pub(super) reserved: Vec<Arc<Reservation>>,
     pub(super) namespaces: BTreeMap<String, MetadataFacts>,
     pub(super) node: MetadataFacts,
     pub(super) endpoints: BTreeMap<ObjectKey, SpiderEndpoint>,

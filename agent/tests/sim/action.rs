@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::kubelet::WISHES;
+use crate::wishes::KINDS;
 
 /// Nodes of the cluster.
 pub(crate) const NODES: u8 = 3;
@@ -69,6 +69,11 @@ pub(crate) enum Action {
     Compact,
     LoseNode {
         node: u8,
+    },
+    /// The machine is off for a while and forgets its memory.
+    PowerLoss {
+        node: u8,
+        seconds: u64,
     },
     Disable {
         pool: u8,
@@ -144,7 +149,7 @@ pub(crate) fn plan(seed: u64, steps: usize) -> Vec<Step> {
 fn choose(chance: &mut fastrand::Rng) -> Action {
     let pod = chance.u8(0..PODS + MEMBERS);
     let node = chance.u8(0..NODES);
-    let wish = chance.u8(0..u8::try_from(WISHES.len()).unwrap());
+    let wish = chance.u8(0..KINDS);
     let pool = chance.u8(0..u8::try_from(EDITED.len()).unwrap());
     let effects = chance.u32(0..12);
     let after = chance.bool();
@@ -188,7 +193,16 @@ fn choose(chance: &mut fastrand::Rng) -> Action {
         98 => Action::Scale {
             replicas: chance.u8(0..=MEMBERS),
         },
+        109 => power_loss(node, effects),
         other => choose_other(other, chance),
+    }
+}
+
+/// Made of what is drawn for every step, so that a seed's other steps do not hang on it.
+fn power_loss(node: u8, effects: u32) -> Action {
+    Action::PowerLoss {
+        node,
+        seconds: u64::from(effects) * 9 + 1,
     }
 }
 

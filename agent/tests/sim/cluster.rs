@@ -7,10 +7,13 @@ use serde_json::{Value, json};
 
 use crate::api::Kind;
 use crate::node::Node;
+use crate::scenario::Scenario;
 use crate::world::World;
 
 /// Sub-ENIs a parent NIC carries: so few that idle ones have to make room.
 const PARENT_LIMIT: usize = 9;
+/// The same under contract version 1, where nothing says which are idle: all addresses there are.
+const PARENT_LIMIT_V1: usize = 40;
 
 pub(crate) fn node_name(node: u8) -> String {
     format!("n{}", node + 1)
@@ -52,7 +55,12 @@ pub(crate) fn spare() -> Value {
     plain("spare4", "10.2.0", 10, 12)
 }
 
-pub(crate) fn create_pool(world: &World, pool: Value) {
+/// Makes a pool, without marks where none are to be.
+pub(crate) fn create_pool(world: &World, mut pool: Value) {
+    if world.scenario.first {
+        pool["metadata"]["annotations"] = json!({});
+        pool["status"] = Value::Null;
+    }
     let name = pool["metadata"]["name"]
         .as_str()
         .unwrap_or_default()
@@ -112,21 +120,30 @@ fn mark(pool: &mut Value, node: Option<u8>, pair: Option<&str>) {
 }
 
 /// The cloud below: one parent NIC a node, a subnet for each pool of the provider.
-pub(crate) fn topology(nodes: u8) -> Topology {
+pub(crate) fn topology(nodes: u8, scenario: Scenario) -> Topology {
     let parents = (0..nodes).map(|node| Parent {
         node: node_name(node),
         mac: node_mac(node).parse().unwrap(),
         ifname: "wire".parse().unwrap(),
-        sub_eni_limit: PARENT_LIMIT,
+        sub_eni_limit: if scenario.first {
+            PARENT_LIMIT_V1
+        } else {
+            PARENT_LIMIT
+        },
     });
-    let subnet = |third: u8, v6: bool| Subnet {
-        ipv4: Some(format!("10.100.{third}.0/24").parse().unwrap()),
+    let net = |second: u8, third: u8, v6: bool| Subnet {
+        ipv4: Some(format!("10.{second}.{third}.0/24").parse().unwrap()),
         ipv6: v6.then(|| format!("fd00:{third}::/64").parse().unwrap()),
-        gateway_ipv4: Some(format!("10.100.{third}.1").parse().unwrap()),
+        gateway_ipv4: Some(format!("10.{second}.{third}.1").parse().unwrap()),
         gateway_ipv6: v6.then(|| format!("fd00:{third}::1").parse().unwrap()),
         gateway_mac: "fa:16:3e:ff:00:01".parse().unwrap(),
     };
+    let subnet = |third, v6| net(100, third, v6);
     let mut subnets = vec![subnet(3, false), subnet(4, true), subnet(5, true)];
+    if scenario.first {
+        // Any pool serves a sub-ENI.
+        subnets.extend([net(1, 0, false), net(2, 0, false)]);
+    }
     subnets.extend((0..nodes).map(|node| subnet(20 + node, false)));
     Topology {
         parents: parents.collect(),

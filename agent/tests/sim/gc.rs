@@ -97,8 +97,12 @@ async fn collect(world: &Arc<World>, gate: &Arc<Gate>) {
     settings.env.gc.interval = jiff::SignedDuration::try_from(SCAN).unwrap();
     settings.conf.enable_clean_outdated_endpoint = true;
     let client = bounded(http::client(world, gate));
+    let provider: Option<Arc<dyn Provider>> = match world.mutates(Mutation::GcHasNoProvider) {
+        true => None,
+        false => Some(Arc::new(SimProvider::new(world, gate))),
+    };
     let context = Context {
-        provider: Some(Arc::new(SimProvider::new(world, gate))),
+        provider,
         clock: Arc::new(SkewedClock(Arc::clone(world))),
         jitter: Arc::new(Jitter::from_seed(gate.id)),
         ..Context::new(client, settings)

@@ -2,6 +2,7 @@
 //! DEL is repeated until it is accepted, and the Pod object goes last unless somebody forced it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,67 +11,13 @@ use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniResult;
 use tokio::time::{Instant, sleep};
 
-use crate::action::{MEMBERS, PODS};
+use crate::action::PODS;
 use crate::api::{Kind, stamp};
-use crate::check::{Promise, Usage};
+use crate::check::Usage;
 use crate::node::{Node, Reply};
 use crate::sets;
+use crate::wishes::{self, Wish};
 use crate::world::{World, is_alive};
-
-/// What a Pod wants of IPAM, and what it may be given.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
-    plugin: &'static str,
-    nics: &'static [&'static str],
-    v4: &'static [&'static str],
-    v6: &'static [&'static str],
-    promise: Promise,
-    /// The only node that can fulfil it.
-    node: Option<u8>,
-}
-
-const fn wish(
-    plugin: &'static str,
-    v4: &'static [&'static str],
-    allowed: &'static [&'static str],
-    families: usize,
-) -> Wish {
-    Wish {
-        plugin,
-        nics: &["net1"],
-        v4,
-        v6: &[],
-        promise: Promise { allowed, families },
-        node: None,
-    }
-}
-
-/// All kinds of Pods.
-pub(crate) const WISHES: &[Wish] = &[
-    wish("spiderpool", &["plain4"], &["plain4"], 1),
-    Wish {
-        v6: &["plain6"],
-        ..wish("spiderpool", &["plain4"], &["plain4", "plain6"], 2)
-    },
-    wish("eni-vlan", &["warm-*", "glob"], &["warm-", "glob"], 1),
-    wish("eni-vlan", &["glob"], &["glob"], 1),
-    wish("eni-vlan", &["pair4"], &["pair"], 2),
-    wish("eni-vlan", &["plain4", "glob"], &["glob"], 1),
-    Wish {
-        nics: &["net1", "net2"],
-        ..wish("eni-vlan", &["warm-*", "glob"], &["warm-", "glob"], 1)
-    },
-    wish(
-        "spiderpool",
-        &["spare4", "plain4"],
-        &["spare4", "plain4"],
-        1,
-    ),
-    Wish {
-        node: Some(0),
-        ..wish("eni-vlan", &["warmp4-*"], &["warmp"], 2)
-    },
-];
 
 /// What a Pod has to end, in seconds.
 const GRACE: u64 = 30;
@@ -78,9 +25,6 @@ const GRACE: u64 = 30;
 const RESTARTS: &str = "sim/restarts";
 /// Which Pod takes this one's name: `node wish`.
 const SUCCESSOR: &str = "sim/successor";
-
-/// What the Pods of the StatefulSet want, by their ordinal.
-const MEMBER_WISHES: [usize; MEMBERS as usize] = [1, 3, 6];
 
 pub(crate) fn key_of(pod: u8) -> String {
     match pod.checked_sub(PODS) {
@@ -92,9 +36,11 @@ pub(crate) fn key_of(pod: u8) -> String {
 /// The scheduler's part: a Pod that is bound to its node.
 pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8, wish: u8) {
     let key = key_of(pod);
-    let ordinal = pod.checked_sub(PODS).map(usize::from);
-    let wish = ordinal.map_or(usize::from(wish), |ordinal| MEMBER_WISHES[ordinal]);
-    let wanted = WISHES[wish % WISHES.len()];
+    let ordinal = pod.checked_sub(PODS);
+    let wanted = match ordinal {
+        Some(ordinal) => wishes::of_member(world.scenario, ordinal),
+        None => wishes::of_kind(world.scenario, wish),
+    };
     let node = wanted.node.unwrap_or(node);
     let node = &nodes[usize::from(node) % nodes.len()];
     if world.get(Kind::Pod, &key).is_some() || node.lost.is_cancelled() {
@@ -125,13 +71,14 @@ pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8,
         pod,
         key,
         uid,
+        sandboxes: AtomicU64::new(0),
     };
     let lost = node.lost.clone();
     tokio::spawn(async move {
         tokio::select! {
             biased;
             () = lost.cancelled() => {}
-            () = life.run() => {}
+            () = life.live() => {}
         }
     });
 }
@@ -208,15 +155,47 @@ struct Life {
     pod: u8,
     key: String,
     uid: String,
+    /// How many there were.
+    sandboxes: AtomicU64,
 }
 
 impl Life {
+    /// Again after each loss of power, from what the API and the runtime's disk say.
+    async fn live(&self) {
+        loop {
+            let powered = self.node.powered().await;
+            tokio::select! {
+                biased;
+                () = powered.cancelled() => self.power_lost(),
+                () = self.run() => return,
+            }
+        }
+    }
+
+    fn container(&self) -> String {
+        format!("{}x{}", self.uid, self.sandboxes.load(Ordering::Relaxed))
+    }
+
+    /// Nothing of the Pod runs any more, and nobody has called DEL.
+    fn power_lost(&self) {
+        for sandbox in 1..=self.sandboxes.load(Ordering::Relaxed) {
+            let container = format!("{}x{sandbox}", self.uid);
+            self.node.nic.remove_netns(&netns(&container));
+            self.world.check().usage_ends(&container);
+        }
+    }
+
     async fn run(&self) {
-        let mut sandboxes = 0;
-        let mut begun = 0;
+        // A runtime that has lost its power may call DEL for what it finds on its disk, or find nothing.
+        let cut = self.sandboxes.load(Ordering::Relaxed) > 0;
+        if cut && self.world.weather.roll(2) == 0 {
+            self.del_all(&self.container()).await;
+        }
+        let pod = self.world.get(Kind::Pod, &self.key);
+        let mut begun = pod.as_ref().map_or(0, |pod| restarts(pod));
         while self.is_wanted() {
-            sandboxes += 1;
-            let container = format!("{}x{sandboxes}", self.uid);
+            self.sandboxes.fetch_add(1, Ordering::Relaxed);
+            let container = self.container();
             self.node
                 .nic
                 .add_netns(&netns(&container), self.world.next_id() + 100);
@@ -235,7 +214,7 @@ impl Life {
                 self.world.until(pause, |_| !self.is_wanted()).await;
             }
         }
-        self.finish(sandboxes).await;
+        self.finish().await;
     }
 
     /// The containers of a Pod that is being deleted take their time, within its grace.
@@ -353,13 +332,12 @@ impl Life {
     }
 
     /// The object goes; runtimes repeat a DEL at times; a successor takes the name.
-    async fn finish(&self, sandboxes: u64) {
+    async fn finish(&self) {
         let pod = self.world.get(Kind::Pod, &self.key);
         let pod = pod.filter(|pod| pod["metadata"]["uid"] == self.uid);
         remove_object(&self.world, &self.key, Some(&self.uid));
         if self.world.weather.roll(4) == 0 {
-            let last = format!("{}x{sandboxes}", self.uid);
-            self.del_all(&last).await;
+            self.del_all(&self.container()).await;
         }
         let heir = pod.and_then(|pod| {
             let text = pod["metadata"]["annotations"][SUCCESSOR].as_str()?;
@@ -381,7 +359,7 @@ impl Life {
         let request = json!({"v": 1, "command": command, "plugin": self.wish.plugin,
             "containerID": container, "netns": path, "ifname": ifname,
             "args": format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=sim;K8S_POD_NAME={name};K8S_POD_UID={}", self.uid),
-            "conf": {"cniVersion": "1.1.0", "name": "sim", "type": self.wish.plugin, "master": "eth1",
+            "conf": {"cniVersion": "1.1.0", "name": "sim", "type": self.wish.main, "master": "eth1",
                 "ipam": {"type": "spiderpool", "default_ipv4_ippool": self.wish.v4,
                     "default_ipv6_ippool": self.wish.v6}}});
         serde_json::from_value(request).unwrap()

@@ -25,10 +25,13 @@ mod kubelet;
 mod mutation;
 mod node;
 mod provider;
+mod rest;
 mod run;
+mod scenario;
 mod sets;
 mod shrink;
 mod weather;
+mod wishes;
 mod world;
 
 use crate::check::Counts;
@@ -193,6 +196,8 @@ fn built_in_faults_are_caught() {
         (Mutation::ProviderReclaimsClaimed, &[15]),
         (Mutation::ProviderOverwritesRecords, &[4, 10, 17]),
         (Mutation::FinalizerStays, &[22]),
+        (Mutation::GcHasNoProvider, &[16]),
+        (Mutation::ProviderForgetsReleases, &[22]),
     ];
     let last = CAUGHT.len() as u64;
     let missed = across_threads(0..last, |index| {

@@ -31,4 +31,15 @@ pub(crate) enum Mutation {
     ProviderOverwritesRecords,
     /// The controller leaves its finalizer on a pool for ever.
     FinalizerStays,
+    /// Under contract version 1 the controller has no provider, and frees what one has bound.
+    GcHasNoProvider,
+    /// A provider of contract version 1 forgets what it is told to give back.
+    ProviderForgetsReleases,
+}
+
+impl Mutation {
+    /// Whether it is one of contract version 1.
+    pub(crate) const fn is_of_version_1(self) -> bool {
+        matches!(self, Self::GcHasNoProvider | Self::ProviderForgetsReleases)
+    }
 }

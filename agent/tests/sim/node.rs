@@ -19,13 +19,15 @@ use spiderpool_agent::nic::{
 use spiderpool_agent::observer::NoObserver;
 use spiderpool_agent::paths::Paths;
 use spiderpool_agent::spool::REPLAY_PERIOD;
+use spiderpool_agent::store::Marks;
 use spiderpool_agent::store::kube::{KubeStore, Waits};
 use spiderpool_api::agent_v1::CniRequest;
 use spiderpool_api::cni::CniCommand;
 use spiderpool_api::value::{IfName, Mac};
+use spiderpool_iaas::provider::Provider;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_nic::FakeNic;
@@ -66,7 +68,18 @@ pub(crate) struct Node {
     gate: Mutex<Option<Arc<Gate>>>,
     /// It never comes back.
     pub(crate) lost: CancellationToken,
+    power: Mutex<Power>,
     _dir: tempfile::TempDir,
+}
+
+/// Whether the machine runs.
+struct Power {
+    /// Ends with the power.
+    on: CancellationToken,
+    /// When it is, or was, back.
+    from: Instant,
+    /// What was in memory is to be forgotten yet.
+    lost: bool,
 }
 
 /// What the plugin came to.
@@ -93,6 +106,11 @@ impl Node {
             started: Notify::new(),
             gate: Mutex::new(None),
             lost: CancellationToken::new(),
+            power: Mutex::new(Power {
+                on: CancellationToken::new(),
+                from: Instant::now(),
+                lost: false,
+            }),
             _dir: dir,
         })
     }
@@ -106,9 +124,59 @@ impl Node {
         self.gate.lock().unwrap().clone()
     }
 
+    /// For so long nothing runs, and what was in memory is gone: processes, namespaces, and the run folder
+    /// with the attachment files and the DELs that wait for an agent.
+    pub(crate) fn lose_power(&self, lasts: Duration) {
+        if self.lost.is_cancelled() {
+            return;
+        }
+        self.world.check().counts.outages += 1;
+        let gone = {
+            let mut power = self.power.lock().unwrap();
+            power.from = Instant::now() + lasts;
+            power.lost = true;
+            std::mem::take(&mut power.on)
+        };
+        if let Some(gate) = self.gate() {
+            gate.kill();
+        }
+        gone.cancel();
+    }
+
+    /// Waits for the power; what is returned ends with it.
+    pub(crate) async fn powered(&self) -> CancellationToken {
+        loop {
+            let (on, from) = {
+                let power = self.power.lock().unwrap();
+                (power.on.clone(), power.from)
+            };
+            if Instant::now() >= from {
+                return on;
+            }
+            sleep_until(from).await;
+        }
+    }
+
+    /// Once no process of the node does anything any more.
+    fn forget_memory(&self) {
+        if !std::mem::take(&mut self.power.lock().unwrap().lost) {
+            return;
+        }
+        for dir in [self.paths.attachments_dir(), self.paths.spool_dir()] {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                std::fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+        }
+        self.world.log(format!("{} has lost its memory", self.name));
+    }
+
     /// Starts the agent again whenever it is dead. Ends with the node.
     pub(crate) async fn supervise(self: Arc<Self>) {
         loop {
+            self.forget_memory();
+            self.powered().await;
+            // It may have gone once more meanwhile.
+            self.forget_memory();
             let gate = self.world.gate(self.actor());
             *self.gate.lock().unwrap() = Some(Arc::clone(&gate));
             tokio::select! {
@@ -124,6 +192,7 @@ impl Node {
                 }
             }
             self.world.log(format!("{} agent is down", self.name));
+            self.forget_memory();
             if self.lost.is_cancelled() {
                 return;
             }
@@ -134,7 +203,10 @@ impl Node {
     /// From start to failure; a running agent ends only with its gate.
     async fn live(&self, gate: &Arc<Gate>) {
         let client = http::client(&self.world, gate);
-        let store = match KubeStore::start(client, &self.name, Waits::new(START_PATIENCE)).await {
+        let provider: Arc<dyn Provider> = Arc::new(SimProvider::new(&self.world, gate));
+        let marks = Marks::of(Some(provider.as_ref()));
+        let waits = Waits::new(START_PATIENCE);
+        let store = match KubeStore::start_with(client, &self.name, waits, marks).await {
             Ok(store) => Arc::new(store),
             Err(_) => return gate.kill(),
         };
@@ -145,7 +217,7 @@ impl Node {
                 gate: Arc::clone(gate),
                 world: Arc::clone(&self.world),
             }),
-            provider: Some(Arc::new(SimProvider::new(&self.world, gate))),
+            provider: Some(provider),
             observer: Arc::new(NoObserver),
             clock: Arc::new(self.world.clock),
             jitter: Arc::new(Jitter::from_seed(gate.id)),

@@ -9,16 +9,19 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use provider_sim::answer;
+use provider_sim::asked::Asked;
 use provider_sim::publisher::{self, Publisher};
 use provider_sim::service::Service;
 use provider_sim::settings::{Latency, ReleasePolicy, Settings};
 use provider_sim::topology::Topology;
-use serde_json::Value;
-use spiderpool_api::provider::{AllocateRequest, ReleaseRequest};
+use serde_json::{Value, json};
+use spiderpool_api::provider::{AllocateRequest, AllocateResponse, ReleaseRequest};
 use spiderpool_controller::client::bounded;
+use spiderpool_iaas::budget::shortfall;
 use spiderpool_iaas::check::{self, Bound};
 use spiderpool_iaas::error::{CallError, Op};
-use spiderpool_iaas::provider::Provider;
+use spiderpool_iaas::provider::{Generation, Provider};
+use spiderpool_iaas::wire_v1::{AllocateRequestV1, AllocateResponseV1, ReleaseRequestV1};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -110,8 +113,9 @@ impl SimProvider {
         let now = Instant::now();
         let own = now + CLIENT_TIMEOUT;
         let until = parent.map_or(own, |parent| parent.min(own));
-        if parent.is_some_and(|parent| parent <= now) {
-            return Err(CallError::ParentExpired { op, sent: false });
+        let first = self.world.scenario.first;
+        if let Some(error) = unsent(op, now, parent, first) {
+            return Err(error);
         }
         let way = self.world.weather.way();
         let (reply, waiting) = oneshot::channel();
@@ -129,9 +133,9 @@ impl SimProvider {
                     sleep(more).await;
                     // The provider's promises: no binding is begun after the caller's time, or for one
                     // that has hung up (spec iaas 15.2 P7). A release may come that late, which the
-                    // fence is for.
+                    // fence is for. One of version 1 has promised nothing but the order of its calls.
                     let over = reply.is_closed() || Instant::now() >= until;
-                    if op == Op::Allocate && over {
+                    if op == Op::Allocate && over && !first {
                         return;
                     }
                     work.await
@@ -158,6 +162,15 @@ impl SimProvider {
     }
 }
 
+/// Why a call is not even sent.
+fn unsent(op: Op, now: Instant, parent: Option<Instant>, first: bool) -> Option<CallError> {
+    if parent.is_some_and(|parent| parent <= now) {
+        return Some(CallError::ParentExpired { op, sent: false });
+    }
+    let remaining = shortfall(now, parent).filter(|_| first)?;
+    Some(CallError::Insufficient { remaining })
+}
+
 /// What the caller makes of it.
 fn outcome(
     op: Op,
@@ -179,7 +192,41 @@ fn refused(op: Op, status: u16) -> CallError {
     }
 }
 
+impl SimProvider {
+    /// As it comes out of the body that is sent.
+    fn asked(&self, request: &AllocateRequest) -> Asked {
+        if !self.world.scenario.first {
+            return request.clone().into();
+        }
+        let body = json!(AllocateRequestV1::try_from(request).unwrap());
+        Asked::decode(body.to_string().as_bytes(), true).unwrap()
+    }
+
+    fn answered(&self, body: Value) -> AllocateResponse {
+        if !self.world.scenario.first {
+            return serde_json::from_value(body).unwrap();
+        }
+        let first: AllocateResponseV1 = serde_json::from_value(body).unwrap();
+        first.into()
+    }
+
+    fn told(&self, request: &ReleaseRequest) -> ReleaseRequest {
+        if !self.world.scenario.first {
+            return request.clone();
+        }
+        let body = json!(ReleaseRequestV1::try_from(request).unwrap());
+        serde_json::from_value(body).unwrap()
+    }
+}
+
 impl Provider for SimProvider {
+    fn generation(&self) -> Generation {
+        match self.world.scenario.first {
+            true => Generation::First,
+            false => Generation::Second,
+        }
+    }
+
     fn allocate<'a>(
         &'a self,
         request: &'a AllocateRequest,
@@ -200,15 +247,21 @@ impl Provider for SimProvider {
                 "allocate {addresses:?} for {uid} on {}",
                 request.node_name
             ));
-            let (service, sent) = (Arc::clone(self.world.cloud()), request.clone());
+            let asked = self.asked(request);
+            let (world, of) = (Arc::clone(&self.world), addresses.clone());
             let work = async move {
-                let bound = Arc::clone(&service).bind_all(sent.clone()).await;
+                let service = Arc::clone(world.cloud());
+                let bound = service.bind_all(asked.clone()).await;
                 let bound = bound.map_err(|refusal| refusal.status)?;
-                Ok(answer::of(&sent, &bound))
+                world.check().bound(&of);
+                Ok(answer::to(&asked, &bound))
             };
-            let body = self.call(Op::Allocate, addresses, parent, work).await?;
-            let response = serde_json::from_value(body).unwrap();
-            Ok(check::accept(request, &response)?)
+            let called = self.call(Op::Allocate, addresses.clone(), parent, work);
+            let body = called.await.inspect_err(|_| {
+                self.world.check().heard_nothing(&addresses);
+            })?;
+            self.world.check().heard(&addresses);
+            Ok(check::accept(request, &self.answered(body))?)
         }
         .boxed()
     }
@@ -220,6 +273,7 @@ impl Provider for SimProvider {
     ) -> BoxFuture<'a, Result<(), CallError>> {
         async move {
             let (world, sent) = (Arc::clone(&self.world), request.clone());
+            let told = self.told(request);
             self.world.log(format!(
                 "{:?} calls release {} of {}",
                 self.gate.actor, sent.ip_address, sent.pod_uid
@@ -234,7 +288,9 @@ impl Provider for SimProvider {
                     world.check().release_begins(&api, pool, ip, uid);
                 }
                 let service = Arc::clone(world.cloud());
-                if world.mutates(Mutation::ProviderKeepsDeadEntries) {
+                if world.mutates(Mutation::ProviderForgetsReleases) {
+                    // It says yes.
+                } else if world.mutates(Mutation::ProviderKeepsDeadEntries) {
                     // Behind the back of what publishes.
                     let now = service.now();
                     service.with(|w| {
@@ -245,7 +301,7 @@ impl Provider for SimProvider {
                         }
                     });
                 } else {
-                    let done = service.release(sent.clone()).await;
+                    let done = service.release(told).await;
                     done.map_err(|refusal| refusal.status)?;
                 }
                 world

@@ -7,13 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use spiderpool_controller::events::Events;
 use spiderpool_controller::reconcile::ippool;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::action::{Action, EDITED, MEMBERS, NODES, PODS, Step};
 use crate::api::Kind;
 use crate::check::{Counts, Violation};
 use crate::gate::{Actor, Fuse, Gate};
-use crate::healing::unhealed;
 use crate::http;
 use crate::mutation::Mutation;
 use crate::node::Node;
@@ -22,12 +21,6 @@ use crate::weather::ProviderMood;
 use crate::world::World;
 use crate::{cluster, gc, kubelet, provider, sets};
 
-/// How long a cluster at rest may take to heal: two scans, a marker that has to be taken over, a
-/// watch that is silently dead, and the calls between.
-const HEALING: Duration = Duration::from_secs(900);
-
-/// Between two looks at whether cloud and pools agree.
-const AUDIT: Duration = Duration::from_secs(10);
 /// Each pool is looked at again after this time.
 const POOL_RESYNC: Duration = Duration::from_secs(300);
 
@@ -72,15 +65,16 @@ pub(crate) fn run(seed: u64, steps: &[Step], mutation: Option<Mutation>) -> Outc
     })
 }
 
-struct Cluster {
-    world: Arc<World>,
-    nodes: Vec<Arc<Node>>,
+pub(crate) struct Cluster {
+    pub(crate) world: Arc<World>,
+    pub(crate) nodes: Vec<Arc<Node>>,
     collector: Arc<Mutex<Arc<Gate>>>,
 }
 
 impl Cluster {
     fn start(world: &Arc<World>, seed: u64) -> Self {
-        provider::start(world, cluster::topology(NODES), seed);
+        let topology = cluster::topology(NODES, world.scenario);
+        provider::start(world, topology, seed);
         let nodes = cluster::make(world, NODES);
         for node in &nodes {
             tokio::spawn(Arc::clone(node).supervise());
@@ -149,6 +143,10 @@ impl Cluster {
                 tokio::spawn(gc::collect_beside(Arc::clone(world), lasts));
             }
             Action::LoseNode { node: index } => self.lose(node(index)),
+            Action::PowerLoss {
+                node: index,
+                seconds,
+            } => node(index).lose_power(Duration::from_secs(seconds)),
             weather => self.turn(weather),
         }
     }
@@ -273,88 +271,6 @@ impl Cluster {
             }
         });
     }
-
-    /// No more faults: within its time the cluster heals, and when all Pods have gone nothing is
-    /// left of them.
-    async fn rest(&self) {
-        let world = &self.world;
-        world.log("-- calm".into());
-        world.weather.calm_down();
-        world.ahead.store(0, Ordering::Relaxed);
-        // A lost node's Pods are forced away by then.
-        sleep(Duration::from_secs(70)).await;
-        let healed = world
-            .until(HEALING, |world| unhealed(world).is_none())
-            .await;
-        if !healed {
-            let (invariant, text) = unhealed(world).unwrap_or_default();
-            return world.check().broken(invariant, text);
-        }
-        sets::scale(world, 0);
-        for pod in 0..PODS + MEMBERS {
-            world.edit(Kind::Pod, &kubelet::key_of(pod), |object| {
-                object["metadata"]["annotations"] = json!({});
-            });
-            kubelet::delete(world, pod);
-        }
-        let gone = world
-            .until(HEALING, |world| self.left(world).is_none())
-            .await;
-        if !gone {
-            let text = self.left(world).unwrap_or_default();
-            return world.check().broken(22, text);
-        }
-        self.audit().await;
-    }
-
-    /// Cloud, provider and pools agree in the end.
-    async fn audit(&self) {
-        let deadline = Instant::now() + HEALING;
-        loop {
-            let found = self.world.cloud().audit().await;
-            if found.is_empty() {
-                return;
-            }
-            if Instant::now() > deadline {
-                return self.world.check().broken(22, found.join("; "));
-            }
-            sleep(AUDIT).await;
-        }
-    }
-
-    /// What is left of Pods that are gone.
-    fn left(&self, world: &World) -> Option<String> {
-        let api = world.api();
-        for (kind, what) in [(Kind::Pod, "Pod"), (Kind::Endpoint, "endpoint")] {
-            if let Some(object) = api.all(kind).first() {
-                return Some(format!("{what} {} is left", object["metadata"]["name"]));
-            }
-        }
-        let pools = world.check().pools(&api);
-        if let Some(pool) = pools.iter().find(|pool| !pool.records.is_empty()) {
-            let left: Vec<_> = pool.records.iter().map(|(ip, _)| ip).collect();
-            return Some(format!("{left:?} of {} are left", pool.name));
-        }
-        if pools.iter().any(|pool| pool.terminating) {
-            return Some("a deleted pool stays without a record".into());
-        }
-        let nodes = self.nodes.iter().filter(|node| !node.lost.is_cancelled());
-        nodes.filter_map(|node| left_on(node)).next()
-    }
-}
-
-fn left_on(node: &Node) -> Option<String> {
-    if node.nic.link_count() > 0 {
-        return Some(format!("links are left on {}", node.name));
-    }
-    for dir in [node.paths.attachments_dir(), node.paths.spool_dir()] {
-        let mut entries = std::fs::read_dir(&dir).unwrap();
-        if let Some(entry) = entries.next() {
-            let name = entry.unwrap().file_name();
-            return Some(format!("{} is left on {}", name.display(), node.name));
-        }
-    }
-    None
 }
 
 fn edit_spec(world: &World, pool: &str, edit: impl FnOnce(&mut Value)) {

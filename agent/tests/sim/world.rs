@@ -17,6 +17,7 @@ use crate::check::Check;
 use crate::gate::{Actor, Gate};
 use crate::mutation::Mutation;
 use crate::provider::Turns;
+use crate::scenario::Scenario;
 use crate::weather::Weather;
 
 /// Virtual wall time.
@@ -49,6 +50,7 @@ pub(crate) struct World {
     cloud: OnceLock<Arc<Service>>,
     pub(crate) turns: Turns,
     pub(crate) mutation: Option<Mutation>,
+    pub(crate) scenario: Scenario,
     /// Cancelled with the first violation.
     pub(crate) over: CancellationToken,
     pub(crate) clock: VirtualClock,
@@ -62,9 +64,11 @@ impl World {
         let mut api = Api::new();
         api.ignores_versions = mutation == Some(Mutation::StoreIgnoresVersions);
         let over = CancellationToken::new();
+        let scenario = Scenario::of(seed, mutation);
         Arc::new(Self {
             clock: VirtualClock(api.epoch),
-            check: Mutex::new(Check::new(api.epoch, over.clone())),
+            check: Mutex::new(Check::new(api.epoch, over.clone(), scenario)),
+            scenario,
             api: Mutex::new(api),
             weather: Weather::new(seed ^ 0x77ea_7e12),
             news: Notify::new(),

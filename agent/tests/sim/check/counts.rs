@@ -20,6 +20,10 @@ pub(crate) struct Counts {
     pub(crate) restarts: usize,
     /// Times with two collectors.
     pub(crate) doubled: usize,
+    /// Times a node was off.
+    pub(crate) outages: usize,
+    /// Answers of a provider of contract version 1.
+    pub(crate) first: usize,
 }
 
 impl Counts {
@@ -39,6 +43,8 @@ impl Counts {
         self.late += more.late;
         self.restarts += more.restarts;
         self.doubled += more.doubled;
+        self.outages += more.outages;
+        self.first += more.first;
     }
 
     /// Whether each was seen.
@@ -58,6 +64,8 @@ impl Counts {
             self.late,
             self.restarts,
             self.doubled,
+            self.outages,
+            self.first,
         ];
         all.iter().all(|count| *count > 0)
     }

@@ -40,10 +40,11 @@ impl Check {
         }
         let node = self.nodes.get(&usage.uid).cloned().unwrap_or_default();
         let pools = self.pools(api);
-        let prewarm = usage.addresses.iter().any(|address| {
-            let mut pools = pools.iter();
-            pools.any(|pool| pool.name.starts_with("warm") && pool.usable.contains(*address))
-        });
+        let prewarm = !self.scenario.first
+            && usage.addresses.iter().any(|address| {
+                let mut pools = pools.iter();
+                pools.any(|pool| pool.name.starts_with("warm") && pool.usable.contains(*address))
+            });
         let kept = Kept {
             addresses: usage.addresses.clone(),
             node,

@@ -219,7 +219,9 @@ impl Check {
         };
         let home = self.nodes.get(&to.pod_uid).cloned().unwrap_or_default();
         let nodes = &pool.affinity.node_names;
-        let fits = home == *node && (nodes.is_empty() || nodes.contains(node));
+        // What is an ordinal's stays its, whichever nodes a plain pool is of (spec ipam 4.5).
+        let serves = nodes.is_empty() || nodes.contains(node) || pool.mode == Mode::Plain;
+        let fits = home == *node && serves;
         self.require(fits, 13, || format!("{node} moved {what} of node {home}"));
         let used = self
             .live(api)
@@ -284,7 +286,10 @@ impl Check {
             }
             other => return self.broken(4, format!("{other:?} freed {what}")),
         };
-        let plain = pool.mode == Mode::Plain && !self.is_leftover(api, address, record);
+        // Of contract version 1: given back at once when the provider does not bind it.
+        let rolled_back = record.node.is_some() && !used;
+        let plain =
+            pool.mode == Mode::Plain && !rolled_back && !self.is_leftover(api, address, record);
         self.require(!(plain && alive), 8, || {
             format!("{what} was freed and the Pod lives")
         });
@@ -298,7 +303,8 @@ impl Check {
         // An ADD that has not come to both halves gives the first one back.
         let adding = alive || self.adding.contains_key(uid);
         let excused = (half && adding && !used) || !primary;
-        if matches!(pool.mode, Mode::Prewarm { .. }) && !excused {
+        let prewarmed = matches!(pool.mode, Mode::Prewarm { .. }) && !excused;
+        if prewarmed || (record.node.is_some() && self.is_owed(address)) {
             let agreed = self.released.contains(&(address, uid.clone()));
             self.require(agreed, 16, || {
                 format!("{what} was freed before the provider agreed")

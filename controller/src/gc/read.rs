@@ -203,13 +203,16 @@ impl Reader {
         if named.as_ref().is_some_and(is_it) {
             return Ok(named);
         }
-        if let Some(hint) = hint.filter(|hint| *hint != key)
-            && let Some(pod) = self.pod(hint).await?.filter(is_it)
-        {
-            return Ok(Some(pod));
+        let hinted = match hint.filter(|hint| *hint != key) {
+            Some(hint) => self.pod(hint).await?.filter(is_it),
+            None => None,
+        };
+        // One of a machine that has ended may have left its address to another one.
+        if hinted.as_ref().is_some_and(|pod| !pod.state.phase.ended()) {
+            return Ok(hinted);
         }
         if !self.sticky.kubevirt {
-            return Ok(named);
+            return Ok(hinted.or(named));
         }
         // Also where a plain Pod has the name of the machine: its records have the same key.
         let of_namespace = self.launchers(&key.namespace, launchers).await?;
@@ -217,8 +220,14 @@ impl Reader {
             .iter()
             .filter(|(machine, _)| *machine == key.name);
         let own: Vec<&PodRow> = own.map(|(_, pod)| pod).collect();
-        let found = own.iter().find(|pod| is_it(pod)).or_else(|| own.first());
-        Ok(found.map(|pod| (*pod).clone()).or(named))
+        let runs = |pod: &&&PodRow| !pod.state.phase.ended();
+        let found = own
+            .iter()
+            .find(|pod| is_it(pod) && runs(pod))
+            .or_else(|| own.iter().find(runs))
+            .or_else(|| own.iter().find(|pod| is_it(pod)))
+            .or_else(|| own.first());
+        Ok(found.map(|pod| (*pod).clone()).or(hinted).or(named))
     }
 
     async fn launchers(&self, namespace: &str, known: &Launchers) -> Result<Machines, StoreError> {

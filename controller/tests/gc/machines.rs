@@ -1,6 +1,6 @@
 //! Virtual machines, whose records and endpoints have the machine's name, and Pods of that name.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::PODS;
 use super::rig::{Bend, NODE, Rig};
@@ -13,11 +13,8 @@ async fn a_pod_with_the_name_of_a_machine_takes_nothing_from_it() {
     rig.start();
     rig.scan().await;
     // The watch knows none of these.
-    let launcher = json!({"metadata": {"namespace": "v", "name": "virt-launcher-db-x1", "uid": "u-1",
-            "labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [
-            {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "db", "uid": "m-1", "controller": true}]},
-        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]}});
-    rig.pod_of(launcher, running()).await;
+    rig.pod_of(launcher("virt-launcher-db-x1", "u-1"), running())
+        .await;
     rig.pod("v/db", "u-2", running()).await;
     rig.machine("v/db", true, true);
     let records = [
@@ -44,5 +41,40 @@ async fn a_pod_with_the_name_of_a_machine_takes_nothing_from_it() {
     rig.machine("v/db", false, false);
     rig.scan().await;
     assert_eq!(rig.recorded("p").await, ["10.7.0.21"]);
+    assert!(!rig.has_endpoint("v/db").await);
+}
+
+/// A Pod that a machine runs in.
+fn launcher(name: &str, uid: &str) -> Value {
+    json!({"metadata": {"namespace": "v", "name": name, "uid": uid,
+            "labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [
+            {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "db", "uid": "m-1", "controller": true}]},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]}})
+}
+
+/// A migration has failed, so the record is the target's; then the machine is deleted. Its guest shuts down,
+/// which takes the source's Pod its time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_shuts_down_keeps_its_address_until_its_pod_has_gone() {
+    let mut rig = Rig::new(|_| {});
+    rig.start();
+    rig.scan().await;
+    rig.pod_of(launcher("source", "u-1"), running()).await;
+    let failed = json!({"phase": "Failed", "podIPs": [{"ip": "10.7.0.9"}]});
+    rig.pod_of(launcher("target", "u-2"), failed).await;
+    rig.machine("v/db", false, false);
+    rig.pool("p", json!({}), &[("10.7.0.20", "v/db", "u-2")])
+        .await;
+    let owner = ("VirtualMachineInstance", "db");
+    rig.endpoint("v/db", "u-2", owner, &[("p", "10.7.0.20")])
+        .await;
+    rig.scan().await;
+    assert_eq!(rig.recorded("p").await, ["10.7.0.20"]);
+    rig.delete_pod("v/target").await;
+    rig.scan().await;
+    assert_eq!(rig.recorded("p").await, ["10.7.0.20"]);
+    rig.delete_pod("v/source").await;
+    rig.scan().await;
+    assert!(rig.recorded("p").await.is_empty());
     assert!(!rig.has_endpoint("v/db").await);
 }

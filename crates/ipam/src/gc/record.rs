@@ -153,7 +153,7 @@ pub fn judge(knobs: &Knobs, facts: &Facts<'_>) -> Verdict {
     }
     let verdict = match facts.pod {
         None => missing(facts),
-        Some(pod) if pod.uid != facts.record.pod_uid => other_uid(facts, pod),
+        Some(pod) if pod.uid != facts.record.pod_uid => other_uid(knobs, facts, pod),
         Some(pod) => same_uid(knobs, facts, pod),
     };
     match verdict {
@@ -190,7 +190,7 @@ fn missing(facts: &Facts<'_>) -> Verdict {
 }
 
 /// The Pod is of the record's key, the record is of an earlier one.
-fn other_uid(facts: &Facts<'_>, pod: &PodState) -> Verdict {
+fn other_uid(knobs: &Knobs, facts: &Facts<'_>, pod: &PodState) -> Verdict {
     if facts.reported && !pod.phase.ended() {
         return keep(Keep::Alive);
     }
@@ -200,11 +200,14 @@ fn other_uid(facts: &Facts<'_>, pod: &PodState) -> Verdict {
             why: Free::OtherPod,
             endpoint: stale,
         },
-        // Of a machine in migration either Pod may run on it, whichever the record was written for.
-        Some(identity)
-            if identity.kind == Sticky::VirtualMachine && identity.valid && facts.listed =>
-        {
-            keep(Keep::IdentityValid)
+        // Of a machine in migration either Pod may run on it, whichever the record was written for: it is
+        // this one's as long as the machine or the Pod is there.
+        Some(identity) if identity.kind == Sticky::VirtualMachine && facts.listed => {
+            if identity.valid {
+                keep(Keep::IdentityValid)
+            } else {
+                same_uid(knobs, facts, pod)
+            }
         }
         // It came up with other addresses.
         Some(_) if pod.has_ips => Verdict::Free {

@@ -139,7 +139,11 @@ fn the_scan_judges_by_the_table() {
         (row(other("Running"), one, set(false)), "free+endpoint"),
         // Either Pod of a migration may run on the address.
         (row(other("Running+ips"), one, vm(true)), "keep"),
-        (row(other("Running+ips"), one, vm(false)), "free"),
+        (row(other("Running+ips"), one, vm(false)), "keep"),
+        (row(other("Pending"), one, vm(false)), "keep"),
+        (row(other("Running+ips+deleted"), one, vm(false)), "keep"),
+        (row(other("Failed+ips"), one, vm(false)), "free+endpoint"),
+        (row(other("Running+ips"), None, vm(false)), "free"),
         // The record is the living Pod's, the endpoint is not (invariant 10).
         (
             row(same("Running+ips"), Some("u-0"), stateless),

@@ -136,7 +136,7 @@ impl Agent {
                 let (pod, ifname) = (&leaving.pod, &leaving.ifname);
                 tracing::info!(%pod, %ifname, why = why.reason(), "DEL frees nothing");
                 match (why, endpoint, facts.uid) {
-                    (NothingToFree::Kept(_), Some(endpoint), Some(uid)) => {
+                    (NothingToFree::Kept(_) | NothingToFree::Shared, Some(endpoint), Some(uid)) => {
                         let kept = plan::held_by(&endpoint.status.current);
                         let is_kept =
                             |at: &PoolAddress| kept.iter().any(|held| held.address == at.1);

@@ -32,14 +32,14 @@ impl Agent {
                 is_valid_machine(&facts)
             }
         };
-        let is_other = |pod: &PodObject| Some(pod.uid()) != uid && pod.is_alive();
+        let is_other = |pod: &PodObject| Some(pod.uid()) != uid;
         let other_alive = match kind {
             _ if valid => false,
-            Sticky::StatefulSet => pod.is_some_and(is_other),
+            Sticky::StatefulSet => pod.is_some_and(|pod| is_other(pod) && pod.is_alive()),
             Sticky::VirtualMachine => {
                 let pods = self.store.machine_pods(key).await;
                 let pods = pods.map_err(FlowError::store("list the machine's Pods"))?;
-                pods.iter().any(is_other)
+                pods.iter().any(|pod| is_other(pod) && runs(pod))
             }
         };
         Ok(Some(Identity {
@@ -58,4 +58,12 @@ impl Agent {
         let set = set.map_err(FlowError::store("read the StatefulSet"))?;
         Ok(is_valid_ordinal(&pod.name, set.as_ref()))
     }
+}
+
+/// Whether a machine may run in this Pod: until its guest is down, however long it has been told to end.
+/// Its own DEL, or GC, frees what it had.
+fn runs(pod: &PodObject) -> bool {
+    let facts = &pod.facts;
+    let over = matches!(facts.phase.as_str(), "Succeeded" | "Failed");
+    pod.is_alive() || (facts.terminating && !over)
 }

@@ -55,6 +55,7 @@ async fn a_machine_keeps_its_address_while_it_exists() {
     world.end(first);
     world.del(&call).await.unwrap();
     assert_eq!(world.records("p4"), ["10.40.0.10 u-1"]);
+    world.store.remove_pod(&object_key("vms/launcher-a"));
     machine(&world, RUNNING);
     launcher(&world, "launcher-b", "u-2");
     let call = request("c-2", "launcher-b", "u-2");
@@ -149,4 +150,23 @@ async fn the_end_of_one_of_two_pods_frees_nothing_of_the_other() {
     world.del(&request("c-1", "source", "u-1")).await.unwrap();
     assert_eq!(world.records("p4"), ["10.40.0.10 u-2"]);
     assert_eq!(world.endpoint_uid("vms/db").as_deref(), Some("u-2"));
+}
+
+/// The machine is deleted while it migrates. One Pod ends at once, in the other the guest shuts down.
+#[tokio::test]
+async fn the_first_of_two_pods_to_end_leaves_the_address_to_the_one_that_shuts_down() {
+    let world = world();
+    let source = launcher(&world, "source", "u-1");
+    world.add(&request("c-1", "source", "u-1")).await.unwrap();
+    let target = launcher(&world, "target", "u-2");
+    world.add(&request("c-2", "target", "u-2")).await.unwrap();
+    machine(&world, GONE);
+    world.end(source);
+    world.end(target);
+    world.del(&request("c-2", "target", "u-2")).await.unwrap();
+    assert_eq!(world.records("p4"), ["10.40.0.10 u-2"]);
+    world.store.remove_pod(&object_key("vms/target"));
+    world.del(&request("c-1", "source", "u-1")).await.unwrap();
+    assert!(world.records("p4").is_empty());
+    assert_eq!(world.endpoint_uid("vms/db"), None);
 }

@@ -32,7 +32,7 @@ pub struct Identity {
     pub kind: Sticky,
     /// Whether it still exists, read past the caches ([`crate::sticky`]).
     pub valid: bool,
-    /// Whether another Pod of it lives: a migration has two.
+    /// Whether another Pod of it lives, or of a machine shuts down yet: a migration has two.
     pub other_alive: bool,
 }
 
@@ -51,6 +51,8 @@ pub enum NothingToFree {
     NicNotRecorded,
     /// The identity keeps its addresses for the next Pod.
     Kept(Sticky),
+    /// The machine is gone, and another Pod of it still runs on the addresses.
+    Shared,
 }
 
 impl NothingToFree {
@@ -69,6 +71,7 @@ impl NothingToFree {
             Self::Kept(Sticky::VirtualMachine) => {
                 "the virtual machine still exists and keeps its addresses"
             }
+            Self::Shared => "another Pod of the virtual machine still runs on its addresses",
         }
     }
 }
@@ -123,6 +126,12 @@ pub fn plan_del(facts: &DelFacts) -> DelPlan {
     match (&facts.endpoint, facts.identity) {
         (Some(_), Some(identity)) if identity.valid => {
             DelPlan::Nothing(NothingToFree::Kept(identity.kind))
+        }
+        // Both Pods of a migration may run on what the endpoint names, whichever it was written for.
+        (Some(_), Some(identity))
+            if identity.other_alive && identity.kind == Sticky::VirtualMachine =>
+        {
+            DelPlan::Nothing(NothingToFree::Shared)
         }
         // Whichever of its Pods the endpoint was written for last: of a failed migration it is the
         // target, and the source is the one that ends.

@@ -165,15 +165,24 @@ fn an_identity_keeps_or_frees_what_its_endpoint_names() {
         (vm, false, false, named("u-1"), "eth0", release("u-1")),
         // Both UIDs of a failed migration count: the endpoint still has the target's.
         (vm, false, false, named("u-2"), "eth0", release("u-2")),
+        // Either may run on it, whichever the endpoint was written for.
         (
             vm,
             false,
             true,
             named("u-2"),
             "eth0",
-            nothing(NothingToFree::OtherPod),
+            nothing(NothingToFree::Shared),
         ),
-        (vm, false, true, named("u-1"), "eth0", release("u-1")),
+        (
+            vm,
+            false,
+            true,
+            named("u-1"),
+            "eth0",
+            nothing(NothingToFree::Shared),
+        ),
+        (set, false, true, named("u-1"), "eth0", release("u-1")),
         (
             set,
             false,
@@ -212,6 +221,7 @@ fn an_identity_keeps_or_frees_what_its_endpoint_names() {
                 .contains("keeps its addresses")
         );
     }
+    assert!(NothingToFree::Shared.reason().contains("still runs"));
 }
 
 /// Invariant 8: whatever the identity, a Pod that lives keeps what it has.

@@ -230,6 +230,21 @@ impl Reader {
         Ok(found.map(|pod| (*pod).clone()).or(hinted).or(named))
     }
 
+    /// Whether a machine runs in another Pod than the one with this UID.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its Pods cannot be listed.
+    pub(super) async fn runs_elsewhere(
+        &self,
+        machine: &ObjectKey,
+        uid: &str,
+    ) -> Result<bool, StoreError> {
+        let launchers = Launchers::default();
+        let pods = self.launchers(&machine.namespace, &launchers).await?;
+        let mut own = pods.iter().filter(|(name, _)| *name == machine.name);
+        Ok(own.any(|(_, pod)| pod.state.uid != uid && !pod.state.phase.ended()))
+    }
+
     async fn launchers(&self, namespace: &str, known: &Launchers) -> Result<Machines, StoreError> {
         let mut known = known.0.lock().await;
         if let Some(found) = known.get(namespace) {

@@ -218,6 +218,9 @@ impl Gc {
             return Ok(outcome);
         }
         let key = self.record_key(row);
+        if self.is_shared(row, &key).await? {
+            return Ok(Outcome::Done);
+        }
         let endpoint = self.reader.endpoint(&key).await?;
         let status = endpoint.as_ref().map(|endpoint| &endpoint.status);
         let TraceRelease::Release {
@@ -251,6 +254,13 @@ impl Gc {
                 .await?;
         }
         Ok(outcome)
+    }
+
+    /// Whether another Pod of a machine may run on its addresses yet, as after a migration that failed: the
+    /// end of that one frees them, or the scan.
+    async fn is_shared(&self, row: &PodRow, key: &ObjectKey) -> Result<bool, StoreError> {
+        let machine = self.reader.sticky().of_owner(&row.owner) == Some(Sticky::VirtualMachine);
+        Ok(machine && self.reader.runs_elsewhere(key, &row.state.uid).await?)
     }
 
     /// What to do instead of a release, by how the Pod is now.

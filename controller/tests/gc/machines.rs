@@ -1,5 +1,6 @@
 //! Virtual machines, whose records and endpoints have the machine's name, and Pods of that name.
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::PODS;
@@ -56,21 +57,33 @@ fn launcher(name: &str, uid: &str) -> Value {
 /// which takes the source's Pod its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_shuts_down_keeps_its_address_until_its_pod_has_gone() {
-    let mut rig = Rig::new(|_| {});
+    let mut rig = Rig::new(|settings| settings.env.gc.delay = SignedDuration::ZERO);
     rig.start();
     rig.scan().await;
     rig.pod_of(launcher("source", "u-1"), running()).await;
     let failed = json!({"phase": "Failed", "podIPs": [{"ip": "10.7.0.9"}]});
     rig.pod_of(launcher("target", "u-2"), failed).await;
     rig.machine("v/db", false, false);
-    rig.pool("p", json!({}), &[("10.7.0.20", "v/db", "u-2")])
-        .await;
+    let records = [
+        ("10.7.0.20", "v/db", "u-2"),
+        ("10.7.0.30", "v/plain", "u-3"),
+    ];
+    rig.pool("p", json!({}), &records).await;
     let owner = ("VirtualMachineInstance", "db");
     rig.endpoint("v/db", "u-2", owner, &[("p", "10.7.0.20")])
         .await;
+    rig.pod("v/plain", "u-3", running()).await;
+    rig.endpoint("v/plain", "u-3", ("Pod", "plain"), &[("p", "10.7.0.30")])
+        .await;
     rig.scan().await;
-    assert_eq!(rig.recorded("p").await, ["10.7.0.20"]);
+    assert_eq!(rig.recorded("p").await.len(), 2);
     rig.delete_pod("v/target").await;
+    // The trace comes to that one later.
+    rig.delete_pod("v/plain").await;
+    rig.until("the trace is at work", async || {
+        !rig.recorded("p").await.contains(&"10.7.0.30".to_owned())
+    })
+    .await;
     rig.scan().await;
     assert_eq!(rig.recorded("p").await, ["10.7.0.20"]);
     rig.delete_pod("v/source").await;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::machines::{Deed, MACHINES};
+use crate::scenario::Scenario;
 use crate::wishes::KINDS;
 
 /// Nodes of the cluster.
@@ -70,6 +72,11 @@ pub(crate) enum Action {
     LoseNode {
         node: u8,
     },
+    /// Of a virtual machine.
+    Machine {
+        machine: u8,
+        deed: Deed,
+    },
     /// The machine is off for a while and forgets its memory.
     PowerLoss {
         node: u8,
@@ -125,7 +132,7 @@ pub(crate) enum Action {
 pub(crate) type Step = (Duration, Action);
 
 /// The whole list of a seed.
-pub(crate) fn plan(seed: u64, steps: usize) -> Vec<Step> {
+pub(crate) fn plan(seed: u64, steps: usize, scenario: Scenario) -> Vec<Step> {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut lost = false;
     let mut one = || {
@@ -135,6 +142,9 @@ pub(crate) fn plan(seed: u64, steps: usize) -> Vec<Step> {
             _ => chance.u64(6_000..40_000),
         };
         let mut action = choose(&mut chance);
+        if scenario.machines {
+            action = of_machines(action);
+        }
         // Two nodes are left at least.
         if let Action::LoseNode { .. } = action
             && std::mem::replace(&mut lost, true)
@@ -195,6 +205,30 @@ fn choose(chance: &mut fastrand::Rng) -> Action {
         },
         109 => power_loss(node, effects),
         other => choose_other(other, chance),
+    }
+}
+
+/// Some of what happens to Pods happens to virtual machines instead.
+fn of_machines(action: Action) -> Action {
+    let Action::Create { pod, node, wish } = action else {
+        return action;
+    };
+    let deed = match (pod / MACHINES, wish) {
+        (_, 0..6) if pod >= PODS => Deed::Start,
+        (_, 0..6) => return action,
+        (0..3, _) => Deed::Migrate {
+            node,
+            fails: wish == 8,
+        },
+        (3, _) => Deed::Stop,
+        (4, 8) => Deed::Kill,
+        (4, _) => Deed::Reboot,
+        (5, 8) => Deed::Delete,
+        _ => Deed::Start,
+    };
+    Action::Machine {
+        machine: pod % MACHINES,
+        deed,
     }
 }
 

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Endpoint,
+    /// Of a machine that runs.
+    Instance,
+    Machine,
     Namespace,
     Node,
     Pod,
@@ -29,6 +32,8 @@ impl Kind {
             "spiderippools" => Self::Pool,
             "spiderreservedips" => Self::Reserved,
             "statefulsets" => Self::StatefulSet,
+            "virtualmachineinstances" => Self::Instance,
+            "virtualmachines" => Self::Machine,
             _ => return None,
         })
     }
@@ -36,6 +41,8 @@ impl Kind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "SpiderEndpoint",
+            Self::Instance => "VirtualMachineInstance",
+            Self::Machine => "VirtualMachine",
             Self::Namespace => "Namespace",
             Self::Node => "Node",
             Self::Pod => "Pod",
@@ -49,6 +56,7 @@ impl Kind {
         match self {
             Self::Namespace | Self::Node | Self::Pod => "v1",
             Self::StatefulSet => "apps/v1",
+            Self::Instance | Self::Machine => "kubevirt.io/v1",
             Self::Endpoint | Self::Pool | Self::Reserved => "spiderpool.spidernet.io/v2beta1",
         }
     }

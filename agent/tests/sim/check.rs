@@ -16,14 +16,15 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Change, Kind};
 use crate::gate::Actor;
 use crate::healing::address_of;
+use crate::identities;
 use crate::scenario::Scenario;
-use crate::sets;
 use crate::world::is_alive;
 
 mod answer;
 mod bonds;
 mod counts;
 mod kept;
+mod machine;
 mod pool;
 mod reading;
 
@@ -48,6 +49,8 @@ pub(crate) struct Violation {
 #[derive(Debug, Clone)]
 pub(crate) struct Usage {
     pub(crate) pod: String,
+    /// Key of its records.
+    pub(crate) records: String,
     pub(crate) uid: String,
     pub(crate) ifname: String,
     pub(crate) addresses: Vec<IpAddr>,
@@ -81,7 +84,11 @@ pub(crate) struct Check {
     /// Nodes of all Pods ever.
     nodes: BTreeMap<String, String>,
     /// Names of all Pods ever.
+    names: BTreeMap<String, String>,
+    /// The keys of their records.
     keys: BTreeMap<String, String>,
+    /// Pods of machines whose sub-ENIs may have gone to another one: an ADD of that has begun.
+    superseded: BTreeSet<String>,
     /// What a Pod, or its identity, had when an ADD of it began: the set may want fewer Pods since.
     entered: BTreeMap<String, Vec<IpAddr>>,
     /// By name and NIC, what an ordinal of the StatefulSet was answered last, while the set wants it.
@@ -113,7 +120,9 @@ impl Check {
             adding: BTreeMap::new(),
             answered: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            names: BTreeMap::new(),
             keys: BTreeMap::new(),
+            superseded: BTreeSet::new(),
             entered: BTreeMap::new(),
             kept: BTreeMap::new(),
             released: BTreeSet::new(),
@@ -148,9 +157,10 @@ impl Check {
 
     // What processes tell.
 
-    pub(crate) fn pod_created(&mut self, uid: &str, node: &str, key: &str) {
+    pub(crate) fn pod_created(&mut self, uid: &str, node: &str, name: &str, records: &str) {
         self.nodes.insert(uid.to_owned(), node.to_owned());
-        self.keys.insert(uid.to_owned(), key.to_owned());
+        self.names.insert(uid.to_owned(), name.to_owned());
+        self.keys.insert(uid.to_owned(), records.to_owned());
     }
 
     pub(crate) fn knows_reserved<'a>(
@@ -182,6 +192,7 @@ impl Check {
         self.began.insert(uid.to_owned(), adding.begun);
         self.adding.insert(uid.to_owned(), adding);
         self.note_leaving(uid);
+        self.supersede(uid);
         let mut kept = self.kept_of(uid);
         kept.extend(self.listed(api, uid));
         self.entered.entry(uid.to_owned()).or_default().extend(kept);
@@ -193,7 +204,7 @@ impl Check {
         let key = self.keys.get(uid).map_or("", String::as_str);
         let endpoint = api.get(Kind::Endpoint, key);
         let current = endpoint.map(|endpoint| &endpoint["status"]["current"]);
-        let own = current.filter(|current| current["uid"] == uid || sets::is_member(key));
+        let own = current.filter(|current| current["uid"] == uid || identities::is_one(key));
         let nics = own.and_then(|current| current["ips"].as_array());
         let nics = nics.into_iter().flatten();
         nics.flat_map(|nic| [&nic["ipv4"], &nic["ipv6"]])
@@ -332,6 +343,12 @@ impl Check {
     pub(crate) fn pools(&mut self, api: &Api) -> Vec<Arc<Pool>> {
         let raw = api.all(Kind::Pool);
         raw.iter().filter_map(|raw| self.readings.of(raw)).collect()
+    }
+
+    /// Whether the Pod of this UID does.
+    fn lives(&self, api: &Api, uid: &str) -> bool {
+        let name = self.names.get(uid);
+        name.is_some_and(|name| pod_lives(api, name, uid))
     }
 
     fn live<'a>(&'a self, api: &'a Api) -> impl Iterator<Item = &'a Usage> {

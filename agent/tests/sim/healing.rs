@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
+use spiderpool_api::allocation::Record;
 use spiderpool_ipam::pool::Pool;
 
 use crate::api::{Api, Kind};
-use crate::sets;
 use crate::world::World;
+use crate::{identities, machines};
 
 /// 3, 9, 22: counts are right, records and endpoints are those of live Pods, or of ordinals whose Pod has
 /// not come up yet. The number of what is broken, and the text.
@@ -17,7 +18,6 @@ pub(crate) fn unhealed(world: &World) -> Option<(u8, String)> {
     let pools = world.check().pools(&api);
     let rest = Rest {
         pods: api.all(Kind::Pod),
-        replicas: sets::replicas(&api),
         pools,
         api: &api,
     };
@@ -32,7 +32,6 @@ struct Rest<'a> {
     api: &'a Api,
     pods: Vec<Arc<Value>>,
     pools: Vec<Arc<Pool>>,
-    replicas: Option<i64>,
 }
 
 impl Rest<'_> {
@@ -43,15 +42,34 @@ impl Rest<'_> {
     fn is_kept(&self, key: &str) -> bool {
         let pod = self.api.get(Kind::Pod, key);
         let up = pod.is_some_and(|pod| !pod["status"]["podIPs"].is_null());
-        sets::wants(self.replicas, key) && !up
+        identities::is_wanted(self.api, key) && !up
+    }
+
+    /// Whether the endpoint of this key names the address.
+    fn is_listed(&self, key: &str, address: IpAddr) -> bool {
+        let endpoint = self.api.get(Kind::Endpoint, key);
+        let nics = endpoint.and_then(|endpoint| endpoint["status"]["current"]["ips"].as_array());
+        let mut listed = nics
+            .into_iter()
+            .flatten()
+            .flat_map(|nic| [&nic["ipv4"], &nic["ipv6"]])
+            .filter_map(address_of);
+        listed.any(|listed| listed == address)
+    }
+
+    /// Of a machine whichever of its Pods the record was written for last, and no more than it uses.
+    fn is_kept_record(&self, address: IpAddr, record: &Record) -> bool {
+        let key = &record.pod;
+        let used = !machines::is_machine(key) || self.is_listed(key, address);
+        self.is_kept(key) && used
     }
 
     fn stray_record(&self) -> Option<String> {
         let pools = self.pools.iter();
         let mut records =
             pools.flat_map(|pool| pool.records.iter().map(move |record| (pool, record)));
-        let (pool, (address, record)) = records.find(|(_, (_, record))| {
-            !self.is_alive(&record.pod_uid) && !self.is_kept(&record.pod)
+        let (pool, (address, record)) = records.find(|(_, (address, record))| {
+            !self.is_alive(&record.pod_uid) && !self.is_kept_record(*address, record)
         })?;
         let uid = &record.pod_uid;
         Some(format!("{address} of {} stays with {uid}", pool.name))

@@ -188,8 +188,10 @@ fn act(world: &Arc<World>, gate: &Gate, call: &Call) -> Result<(u16, Value), Ref
     };
     let (kind, body) = (call.kind, &call.body);
     if call.method == Method::GET {
+        let unseen = matches!(kind, Kind::Machine | Kind::Instance)
+            && world.mutates(Mutation::MachinesAreUnknown);
         let found = world.api().get(kind, key).cloned();
-        return match found {
+        return match found.filter(|_| !unseen) {
             Some(object) => Ok((200, call.shape(&object))),
             None => Err(Refused {
                 code: 404,

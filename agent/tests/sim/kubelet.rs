@@ -1,36 +1,45 @@
-//! Pods and the kubelet of their node: sandboxes are made with new ids until an ADD succeeds, each
-//! DEL is repeated until it is accepted, and the Pod object goes last unless somebody forced it.
+//! Pods as objects, and the scheduler's part: each is bound to its node, where its life begins.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use spiderpool_agent::clock::Clock;
-use spiderpool_api::agent_v1::CniRequest;
-use spiderpool_api::cni::CniResult;
-use tokio::time::{Instant, sleep};
 
 use crate::action::PODS;
 use crate::api::{Kind, stamp};
-use crate::check::Usage;
-use crate::node::{Node, Reply};
+use crate::life::Life;
+use crate::node::Node;
 use crate::sets;
 use crate::wishes::{self, Wish};
-use crate::world::{World, is_alive};
+use crate::world::World;
 
 /// What a Pod has to end, in seconds.
 const GRACE: u64 = 30;
 /// How often a sandbox was asked to be made anew.
 const RESTARTS: &str = "sim/restarts";
 /// Which Pod takes this one's name: `node wish`.
-const SUCCESSOR: &str = "sim/successor";
+pub(crate) const SUCCESSOR: &str = "sim/successor";
 
 pub(crate) fn key_of(pod: u8) -> String {
     match pod.checked_sub(PODS) {
         Some(ordinal) => format!("sim/{}-{ordinal}", sets::NAME),
         None => format!("sim/p{pod}"),
     }
+}
+
+/// A Pod to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) key: String,
+    /// Under which its records and its endpoint are kept.
+    pub(crate) records: String,
+    pub(crate) uid: String,
+    pub(crate) wish: Wish,
+    /// Labels, annotations, owners.
+    pub(crate) meta: Value,
+    /// Its number, where another one may follow under its name.
+    pub(crate) slot: Option<u8>,
 }
 
 /// The scheduler's part: a Pod that is bound to its node.
@@ -46,33 +55,42 @@ pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8,
     if world.get(Kind::Pod, &key).is_some() || node.lost.is_cancelled() {
         return;
     }
-    let uid = format!("pod-{pod}-{}", world.next_id());
-    world.check().pod_created(&uid, &node.name, &key);
-    world.log(format!(
-        "kubelet {} gets {key} {uid} with wish {wish}",
-        node.name
-    ));
     let owners = ordinal.map(|_| {
         json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": sets::NAME,
             "uid": "uid-of-the-set", "controller": true}])
     });
-    let object = json!({
-        "metadata": {"namespace": "sim", "name": key.trim_start_matches("sim/"), "uid": uid,
-            "annotations": {}, "ownerReferences": owners},
+    let spec = Spec {
+        records: key.clone(),
+        key,
+        uid: format!("pod-{pod}-{}", world.next_id()),
+        wish: wanted,
+        meta: json!({"annotations": {}, "ownerReferences": owners}),
+        slot: Some(pod),
+    };
+    start(world, nodes, node, spec);
+}
+
+/// Makes the object, and its life begins.
+pub(crate) fn start(world: &Arc<World>, nodes: &[Arc<Node>], node: &Arc<Node>, spec: Spec) {
+    let (key, uid) = (&spec.key, &spec.uid);
+    world
+        .check()
+        .pod_created(uid, &node.name, key, &spec.records);
+    let (plugin, pools) = (spec.wish.plugin, spec.wish.v4);
+    world.log(format!(
+        "kubelet {} gets {key} {uid} with {plugin} of {pools:?}",
+        node.name
+    ));
+    let mut object = json!({
+        "metadata": spec.meta,
         "spec": {"nodeName": node.name, "restartPolicy": "Always", "containers": [{"name": "c"}]},
         "status": {"phase": "Pending"},
     });
-    world.create(Kind::Pod, &key, object);
-    let life = Life {
-        world: Arc::clone(world),
-        nodes: nodes.to_vec(),
-        node: Arc::clone(node),
-        wish: wanted,
-        pod,
-        key,
-        uid,
-        sandboxes: AtomicU64::new(0),
-    };
+    object["metadata"]["namespace"] = "sim".into();
+    object["metadata"]["name"] = key.trim_start_matches("sim/").into();
+    object["metadata"]["uid"] = uid.as_str().into();
+    world.create(Kind::Pod, key, object);
+    let life = Life::new(world, nodes, node, spec);
     let lost = node.lost.clone();
     tokio::spawn(async move {
         tokio::select! {
@@ -83,9 +101,19 @@ pub(crate) fn create(world: &Arc<World>, nodes: &[Arc<Node>], pod: u8, node: u8,
     });
 }
 
+/// One that is not lost.
+pub(crate) fn any_node(world: &World, nodes: &[Arc<Node>]) -> Arc<Node> {
+    let left: Vec<_> = nodes
+        .iter()
+        .filter(|node| !node.lost.is_cancelled())
+        .collect();
+    let chosen = world.weather.roll(left.len() as u64);
+    Arc::clone(left[usize::try_from(chosen).unwrap()])
+}
+
 /// Asks for the end of a Pod.
-pub(crate) fn delete(world: &World, pod: u8) {
-    world.edit(Kind::Pod, &key_of(pod), |object| {
+pub(crate) fn delete(world: &World, key: &str) {
+    world.edit(Kind::Pod, key, |object| {
         if object["metadata"]["deletionTimestamp"].is_null() {
             let at = world.clock.wall() + Duration::from_secs(GRACE);
             object["metadata"]["deletionTimestamp"] = stamp(at).into();
@@ -100,12 +128,22 @@ pub(crate) fn replace(world: &World, pod: u8, node: u8, wish: u8) {
         object["metadata"]["annotations"][SUCCESSOR] = format!("{node} {wish}").into();
     };
     world.edit(Kind::Pod, &key_of(pod), note);
-    delete(world, pod);
+    delete(world, &key_of(pod));
 }
 
 /// The object goes, whatever its node does.
-pub(crate) fn force(world: &World, pod: u8) {
-    remove_object(world, &key_of(pod), None);
+pub(crate) fn force(world: &World, key: &str) {
+    remove_object(world, key, None);
+}
+
+/// All of a node go at once.
+pub(crate) fn force_all(world: &World, node: &str) {
+    let pods = world.api().all(Kind::Pod);
+    let own = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node);
+    for pod in own {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        force(world, &format!("sim/{name}"));
+    }
 }
 
 pub(crate) fn restart(world: &World, pod: u8) {
@@ -115,7 +153,7 @@ pub(crate) fn restart(world: &World, pod: u8) {
     });
 }
 
-fn restarts(pod: &Value) -> u64 {
+pub(crate) fn restarts(pod: &Value) -> u64 {
     let text = pod["metadata"]["annotations"][RESTARTS].as_str();
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -126,7 +164,7 @@ pub(crate) fn grace_end(pod: &Value) -> Option<jiff::Timestamp> {
 }
 
 /// Removes the object, and as Kubernetes does, marks what it owned.
-fn remove_object(world: &World, key: &str, uid: Option<&str>) {
+pub(crate) fn remove_object(world: &World, key: &str, uid: Option<&str>) {
     let Some(object) = world.get(Kind::Pod, key) else {
         return;
     };
@@ -144,228 +182,4 @@ fn remove_object(world: &World, key: &str, uid: Option<&str>) {
             }
         });
     }
-}
-
-/// One Pod on its node.
-struct Life {
-    world: Arc<World>,
-    nodes: Vec<Arc<Node>>,
-    node: Arc<Node>,
-    wish: Wish,
-    pod: u8,
-    key: String,
-    uid: String,
-    /// How many there were.
-    sandboxes: AtomicU64,
-}
-
-impl Life {
-    /// Again after each loss of power, from what the API and the runtime's disk say.
-    async fn live(&self) {
-        loop {
-            let powered = self.node.powered().await;
-            tokio::select! {
-                biased;
-                () = powered.cancelled() => self.power_lost(),
-                () = self.run() => return,
-            }
-        }
-    }
-
-    fn container(&self) -> String {
-        format!("{}x{}", self.uid, self.sandboxes.load(Ordering::Relaxed))
-    }
-
-    /// Nothing of the Pod runs any more, and nobody has called DEL.
-    fn power_lost(&self) {
-        for sandbox in 1..=self.sandboxes.load(Ordering::Relaxed) {
-            let container = format!("{}x{sandbox}", self.uid);
-            self.node.nic.remove_netns(&netns(&container));
-            self.world.check().usage_ends(&container);
-        }
-    }
-
-    async fn run(&self) {
-        // A runtime that has lost its power may call DEL for what it finds on its disk, or find nothing.
-        let cut = self.sandboxes.load(Ordering::Relaxed) > 0;
-        if cut && self.world.weather.roll(2) == 0 {
-            self.del_all(&self.container()).await;
-        }
-        let pod = self.world.get(Kind::Pod, &self.key);
-        let mut begun = pod.as_ref().map_or(0, |pod| restarts(pod));
-        while self.is_wanted() {
-            self.sandboxes.fetch_add(1, Ordering::Relaxed);
-            let container = self.container();
-            self.node
-                .nic
-                .add_netns(&netns(&container), self.world.next_id() + 100);
-            if self.add_all(&container).await {
-                self.running();
-                self.until_ending(begun).await;
-                let pod = self.world.get(Kind::Pod, &self.key);
-                begun = pod.as_ref().map_or(begun, |pod| restarts(pod));
-                self.stop(pod.as_deref()).await;
-                self.world.check().usage_ends(&container);
-                self.del_all(&container).await;
-            } else {
-                self.world.check().usage_ends(&container);
-                self.del_all(&container).await;
-                let pause = Duration::from_millis(2_000 + self.world.weather.roll(18_000));
-                self.world.until(pause, |_| !self.is_wanted()).await;
-            }
-        }
-        self.finish().await;
-    }
-
-    /// The containers of a Pod that is being deleted take their time, within its grace.
-    async fn stop(&self, pod: Option<&Value>) {
-        let own = pod.filter(|pod| pod["metadata"]["uid"] == self.uid && !is_alive(pod));
-        let end: Option<jiff::Timestamp> = own.and_then(grace_end);
-        let left = end.map(|end| end.duration_since(self.world.clock.wall()));
-        let left = left.and_then(|left| u64::try_from(left.as_millis()).ok());
-        if let Some(left) = left.filter(|left| *left > 0) {
-            let wait = Duration::from_millis(self.world.weather.roll(left));
-            let gone = |world: &World| world.get(Kind::Pod, &self.key).is_none();
-            self.world.until(wait, gone).await;
-        }
-    }
-
-    fn is_wanted(&self) -> bool {
-        let pod = self.world.get(Kind::Pod, &self.key);
-        pod.is_some_and(|pod| pod["metadata"]["uid"] == self.uid && is_alive(&pod))
-    }
-
-    async fn add_all(&self, container: &str) -> bool {
-        for ifname in self.wish.nics {
-            if !self.add(container, ifname).await {
-                return false;
-            }
-        }
-        true
-    }
-
-    async fn add(&self, container: &str, ifname: &str) -> bool {
-        {
-            let api = self.world.api();
-            self.world.check().add_begins(&api, &self.uid);
-        }
-        let begun = Instant::now();
-        let reply = self.node.cni(self.request("ADD", container, ifname)).await;
-        let what = format!("ADD {} {ifname}", self.uid);
-        let api = self.world.api();
-        let mut check = self.world.check();
-        check.call_ends(&what, &self.uid, begun);
-        let result = match reply {
-            Reply::Answer(Ok(result)) => result.unwrap(),
-            Reply::Answer(Err(failure)) => {
-                check.counts.failed_adds += 1;
-                let text = format!("{} {}", failure.msg, failure.details);
-                check.log(format!("{what} failed: {text}"));
-                check.judge_failed(&api, &self.uid, begun, &text);
-                return false;
-            }
-            Reply::NoAgent => {
-                check.log(format!("{what}: no agent"));
-                return false;
-            }
-        };
-        let result: CniResult = serde_json::from_value(result).unwrap();
-        let eni = result.sub_eni.map(|eni| (eni.vlan, eni.mac, self.node.mac));
-        let usage = Usage {
-            pod: self.key.clone(),
-            uid: self.uid.clone(),
-            ifname: ifname.to_owned(),
-            addresses: result.ips.iter().map(|ip| ip.address.addr()).collect(),
-            sub_eni: eni,
-        };
-        let cloud = Some(&**self.world.cloud());
-        check.answered(&api, cloud, container, usage, self.wish.promise);
-        true
-    }
-
-    fn running(&self) {
-        self.world.edit(Kind::Pod, &self.key, |object| {
-            if object["metadata"]["uid"] == self.uid {
-                object["status"] = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]});
-            }
-        });
-    }
-
-    async fn until_ending(&self, begun: u64) {
-        let ends = |world: &World| {
-            let pod = world.get(Kind::Pod, &self.key);
-            !self.is_wanted() || pod.is_some_and(|pod| restarts(&pod) > begun)
-        };
-        while !self.world.until(Duration::from_secs(3_600), ends).await {}
-    }
-
-    /// Repeats each DEL until it is accepted.
-    async fn del_all(&self, container: &str) {
-        let early = self.world.weather.roll(3) == 0;
-        if early {
-            self.node.nic.remove_netns(&netns(container));
-        }
-        for ifname in self.wish.nics {
-            while !self.del(container, ifname).await {
-                sleep(Duration::from_millis(500 + self.world.weather.roll(10_000))).await;
-            }
-        }
-        self.node.nic.remove_netns(&netns(container));
-    }
-
-    async fn del(&self, container: &str, ifname: &str) -> bool {
-        self.world.check().counts.dels += 1;
-        let reply = self.node.cni(self.request("DEL", container, ifname)).await;
-        match reply {
-            Reply::Answer(Ok(_)) => {
-                self.world.log(format!("DEL {container} {ifname}"));
-                true
-            }
-            Reply::Answer(Err(failure)) => {
-                let text = format!("{} {}", failure.msg, failure.details);
-                self.world
-                    .log(format!("DEL {container} {ifname} failed: {text}"));
-                false
-            }
-            Reply::NoAgent => false,
-        }
-    }
-
-    /// The object goes; runtimes repeat a DEL at times; a successor takes the name.
-    async fn finish(&self) {
-        let pod = self.world.get(Kind::Pod, &self.key);
-        let pod = pod.filter(|pod| pod["metadata"]["uid"] == self.uid);
-        remove_object(&self.world, &self.key, Some(&self.uid));
-        if self.world.weather.roll(4) == 0 {
-            self.del_all(&self.container()).await;
-        }
-        let heir = pod.and_then(|pod| {
-            let text = pod["metadata"]["annotations"][SUCCESSOR].as_str()?;
-            let (node, wish) = text.split_once(' ')?;
-            Some((node.parse().ok()?, wish.parse().ok()?))
-        });
-        if let Some((node, wish)) = heir {
-            create(&self.world, &self.nodes, self.pod, node, wish);
-        }
-    }
-
-    fn request(&self, command: &str, container: &str, ifname: &str) -> CniRequest {
-        let name = self.key.trim_start_matches("sim/");
-        let path = match self.wish.plugin {
-            // The IPAM plugin looks whether the namespace is there, and no more.
-            "spiderpool" => "/proc/self/ns/net".to_owned(),
-            _ => netns(container),
-        };
-        let request = json!({"v": 1, "command": command, "plugin": self.wish.plugin,
-            "containerID": container, "netns": path, "ifname": ifname,
-            "args": format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=sim;K8S_POD_NAME={name};K8S_POD_UID={}", self.uid),
-            "conf": {"cniVersion": "1.1.0", "name": "sim", "type": self.wish.main, "master": "eth1",
-                "ipam": {"type": "spiderpool", "default_ipv4_ippool": self.wish.v4,
-                    "default_ipv6_ippool": self.wish.v6}}});
-        serde_json::from_value(request).unwrap()
-    }
-}
-
-fn netns(container: &str) -> String {
-    format!("/ns/{container}")
 }

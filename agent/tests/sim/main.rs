@@ -21,7 +21,10 @@ mod gate;
 mod gc;
 mod healing;
 mod http;
+mod identities;
 mod kubelet;
+mod life;
+mod machines;
 mod mutation;
 mod node;
 mod provider;
@@ -37,6 +40,7 @@ mod world;
 use crate::check::Counts;
 use crate::mutation::Mutation;
 use crate::run::{Outcome, run};
+use crate::scenario::Scenario;
 use crate::shrink::{selected, shorten};
 
 /// Seeds of a plain `cargo test`; CI asks for more.
@@ -80,7 +84,7 @@ fn limited() -> Option<Vec<usize>> {
 }
 
 fn play(seed: u64, mutation: Option<Mutation>) -> Outcome {
-    let steps = action::plan(seed, steps());
+    let steps = action::plan(seed, steps(), Scenario::of(seed, mutation));
     match limited() {
         Some(kept) => run(seed, &selected(&steps, &kept), mutation),
         None => run(seed, &steps, mutation),
@@ -89,7 +93,7 @@ fn play(seed: u64, mutation: Option<Mutation>) -> Outcome {
 
 /// What a person needs to see a failure again and to read it.
 fn report(seed: u64, failed: Outcome) -> String {
-    let whole = action::plan(seed, steps());
+    let whole = action::plan(seed, steps(), Scenario::of(seed, None));
     let (kept, outcome) = if limited().is_some() {
         (limited().unwrap_or_default(), failed)
     } else {
@@ -198,12 +202,14 @@ fn built_in_faults_are_caught() {
         (Mutation::FinalizerStays, &[22]),
         (Mutation::GcHasNoProvider, &[16]),
         (Mutation::ProviderForgetsReleases, &[22]),
+        (Mutation::MachinesAreUnknown, &[11]),
     ];
     let last = CAUGHT.len() as u64;
     let missed = across_threads(0..last, |index| {
         let (mutation, invariants) = CAUGHT[usize::try_from(index).unwrap()];
         let caught = (0..MUTATION_SEEDS).find_map(|seed| {
-            let outcome = run(seed, &action::plan(seed, STEPS), Some(mutation));
+            let steps = action::plan(seed, STEPS, Scenario::of(seed, Some(mutation)));
+            let outcome = run(seed, &steps, Some(mutation));
             let found = outcome.violation?;
             invariants
                 .contains(&found.invariant)

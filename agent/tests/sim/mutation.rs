@@ -35,11 +35,18 @@ pub(crate) enum Mutation {
     GcHasNoProvider,
     /// A provider of contract version 1 forgets what it is told to give back.
     ProviderForgetsReleases,
+    /// Nobody finds a virtual machine, so each counts as gone.
+    MachinesAreUnknown,
 }
 
 impl Mutation {
     /// Whether it is one of contract version 1.
     pub(crate) const fn is_of_version_1(self) -> bool {
         matches!(self, Self::GcHasNoProvider | Self::ProviderForgetsReleases)
+    }
+
+    /// Whether it is one of virtual machines.
+    pub(crate) const fn is_of_machines(self) -> bool {
+        matches!(self, Self::MachinesAreUnknown)
     }
 }

@@ -12,7 +12,7 @@ use crate::healing::unhealed;
 use crate::node::Node;
 use crate::run::Cluster;
 use crate::world::World;
-use crate::{kubelet, sets};
+use crate::{kubelet, machines, sets};
 
 /// How long a cluster at rest may take to heal: two scans, a marker that has to be taken over, a
 /// watch that is silently dead, and the calls between.
@@ -39,11 +39,12 @@ impl Cluster {
             return world.check().broken(invariant, text);
         }
         sets::scale(world, 0);
+        machines::end_all(world);
         for pod in 0..PODS + MEMBERS {
             world.edit(Kind::Pod, &kubelet::key_of(pod), |object| {
                 object["metadata"]["annotations"] = json!({});
             });
-            kubelet::delete(world, pod);
+            kubelet::delete(world, &kubelet::key_of(pod));
         }
         let gone = world
             .until(HEALING, |world| self.left(world).is_none())

@@ -9,7 +9,7 @@ use spiderpool_controller::events::Events;
 use spiderpool_controller::reconcile::ippool;
 use tokio::time::sleep;
 
-use crate::action::{Action, EDITED, MEMBERS, NODES, PODS, Step};
+use crate::action::{Action, EDITED, NODES, PODS, Step};
 use crate::api::Kind;
 use crate::check::{Counts, Violation};
 use crate::gate::{Actor, Fuse, Gate};
@@ -19,7 +19,7 @@ use crate::node::Node;
 use crate::weather::Fate;
 use crate::weather::ProviderMood;
 use crate::world::World;
-use crate::{cluster, gc, kubelet, provider, sets};
+use crate::{cluster, gc, kubelet, machines, provider, sets};
 
 /// Each pool is looked at again after this time.
 const POOL_RESYNC: Duration = Duration::from_secs(300);
@@ -81,6 +81,9 @@ impl Cluster {
         }
         sets::make(world);
         tokio::spawn(sets::run(Arc::clone(world), nodes.clone()));
+        if world.scenario.machines {
+            machines::make(world, &nodes);
+        }
         if !world.mutates(Mutation::FinalizerStays) {
             let gate = world.gate(Actor::Controller);
             let client = http::client(world, &gate);
@@ -109,13 +112,14 @@ impl Cluster {
         match action {
             // Those of the StatefulSet are made by its controller.
             Action::Create { pod, .. } | Action::Replace { pod, .. } if pod >= PODS => {
-                kubelet::delete(world, pod);
+                kubelet::delete(world, &kubelet::key_of(pod));
             }
             Action::Create { pod, node, wish } => {
                 kubelet::create(world, &self.nodes, pod, node, wish);
             }
-            Action::Delete { pod } => kubelet::delete(world, pod),
-            Action::Force { pod } => kubelet::force(world, pod),
+            Action::Delete { pod } => kubelet::delete(world, &kubelet::key_of(pod)),
+            Action::Force { pod } => kubelet::force(world, &kubelet::key_of(pod)),
+            Action::Machine { machine, deed } => machines::act(world, &self.nodes, machine, deed),
             Action::Replace { pod, node, wish } => kubelet::replace(world, pod, node, wish),
             Action::Restart { pod } => kubelet::restart(world, pod),
             Action::Scale { replicas } => sets::scale(world, replicas),
@@ -263,12 +267,7 @@ impl Cluster {
         let (world, name) = (Arc::clone(&self.world), node.name.clone());
         tokio::spawn(async move {
             sleep(Duration::from_secs(60)).await;
-            for pod in 0..PODS + MEMBERS {
-                let found = world.get(Kind::Pod, &kubelet::key_of(pod));
-                if found.is_some_and(|found| found["spec"]["nodeName"] == name.as_str()) {
-                    kubelet::force(&world, pod);
-                }
-            }
+            kubelet::force_all(&world, &name);
         });
     }
 }

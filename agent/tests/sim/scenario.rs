@@ -8,6 +8,8 @@ use crate::mutation::Mutation;
 pub(crate) struct Scenario {
     /// The provider speaks contract version 1: no pool is marked, the NIC's configuration decides.
     pub(crate) first: bool,
+    /// There are virtual machines.
+    pub(crate) machines: bool,
 }
 
 impl Scenario {
@@ -16,9 +18,11 @@ impl Scenario {
         match mutation {
             None => Self {
                 first: seed % 5 == 3,
+                machines: seed % 5 == 4 || seed % 10 == 8,
             },
             Some(fault) => Self {
                 first: fault.is_of_version_1(),
+                machines: fault.is_of_machines(),
             },
         }
     }

@@ -64,7 +64,7 @@ pub(crate) async fn run(world: Arc<World>, nodes: Vec<Arc<Node>>) {
             .await;
         sleep(Duration::from_millis(100 + world.weather.roll(3_000))).await;
         match work(&world) {
-            Some(Work::Delete(pod)) => kubelet::delete(&world, pod),
+            Some(Work::Delete(pod)) => kubelet::delete(&world, &kubelet::key_of(pod)),
             Some(Work::Create(pod)) => {
                 let left: Vec<u8> = (0..nodes.len())
                     .filter(|index| !nodes[*index].lost.is_cancelled())

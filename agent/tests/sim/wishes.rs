@@ -2,6 +2,7 @@
 
 use crate::action::MEMBERS;
 use crate::check::Promise;
+use crate::machines::MACHINES;
 use crate::scenario::Scenario;
 
 /// What a Pod wants of IPAM, and what it may be given.
@@ -34,6 +35,9 @@ const fn wish(
         node: None,
     }
 }
+
+/// What virtual machines want.
+const MACHINE_WISHES: [usize; MACHINES as usize] = [1, 3];
 
 /// How many kinds of Pods there are.
 pub(crate) const KINDS: u8 = 9;
@@ -93,6 +97,11 @@ pub(crate) fn of_kind(scenario: Scenario, kind: u8) -> Wish {
 /// That of an ordinal.
 pub(crate) fn of_member(scenario: Scenario, ordinal: u8) -> Wish {
     of_index(scenario, MEMBER_WISHES[usize::from(ordinal)])
+}
+
+/// That of a virtual machine.
+pub(crate) fn of_machine(scenario: Scenario, machine: u8) -> Wish {
+    of_index(scenario, MACHINE_WISHES[usize::from(machine)])
 }
 
 fn of_index(scenario: Scenario, index: usize) -> Wish {

@@ -9,7 +9,7 @@ use spiderpool_api::allocation::Record;
 use spiderpool_api::value::{Mac, VlanId};
 use spiderpool_ipam::range::Family;
 
-use super::{Check, Usage, pod_lives, shown};
+use super::{Check, Usage, machine, pod_lives, shown};
 use crate::api::Api;
 
 /// What a Pod may be given.
@@ -111,19 +111,23 @@ impl Check {
         let mut seen: BTreeMap<IpAddr, &Usage> = BTreeMap::new();
         for usage in &live {
             for address in &usage.addresses {
-                if let Some(other) = seen.insert(*address, usage) {
+                if let Some(other) = seen.insert(*address, usage)
+                    && !machine::is_one(usage, other)
+                {
                     self.broken(
                         1,
                         format!("{address} is used by {} and {}", other.uid, usage.uid),
                     );
                 }
                 let mut records = pools.iter().filter_map(|pool| pool.records.get(*address));
-                let owned = records.any(|record| record.pod_uid == usage.uid);
+                let owned = records.any(|record| machine::is_of(usage, record));
                 self.require(owned, 10, || {
                     format!("{} uses {address} and has no record of it", usage.uid)
                 });
             }
-            if let (Some(wanted), Some(cloud)) = (usage.sub_eni, cloud) {
+            if let (Some(wanted), Some(cloud)) = (usage.sub_eni, cloud)
+                && !self.superseded.contains(&usage.uid)
+            {
                 self.judge_binding(cloud, usage, wanted);
             }
         }

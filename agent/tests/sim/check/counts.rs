@@ -20,6 +20,8 @@ pub(crate) struct Counts {
     pub(crate) restarts: usize,
     /// Times with two collectors.
     pub(crate) doubled: usize,
+    /// Answers to Pods of machines on another node than before.
+    pub(crate) migrated: usize,
     /// Times a node was off.
     pub(crate) outages: usize,
     /// Answers of a provider of contract version 1.
@@ -43,6 +45,7 @@ impl Counts {
         self.late += more.late;
         self.restarts += more.restarts;
         self.doubled += more.doubled;
+        self.migrated += more.migrated;
         self.outages += more.outages;
         self.first += more.first;
     }
@@ -64,6 +67,7 @@ impl Counts {
             self.late,
             self.restarts,
             self.doubled,
+            self.migrated,
             self.outages,
             self.first,
         ];

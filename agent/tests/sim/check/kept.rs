@@ -1,10 +1,10 @@
-//! 11: an ordinal of a StatefulSet keeps its addresses as long as the set wants it.
+//! 11: an ordinal of a StatefulSet and a machine keep their addresses as long as somebody wants them.
 
 use std::net::IpAddr;
 
 use super::{Check, Usage};
 use crate::api::Api;
-use crate::sets;
+use crate::{identities, machines};
 
 /// What an ordinal has.
 #[derive(Debug, Clone)]
@@ -20,8 +20,8 @@ pub(super) struct Kept {
 impl Check {
     /// The set may have fewer Pods by now: those it does not want keep nothing.
     pub(super) fn forget_unwanted(&mut self, api: &Api) {
-        let replicas = sets::replicas(api);
-        self.kept.retain(|(key, _), _| sets::wants(replicas, key));
+        self.kept
+            .retain(|(key, _), _| identities::is_wanted(api, key));
     }
 
     /// An ADD of one of its Pods begins.
@@ -35,7 +35,7 @@ impl Check {
 
     /// An ADD of one of its Pods is answered.
     pub(super) fn judge_kept(&mut self, api: &Api, usage: &Usage) {
-        if !sets::wants(sets::replicas(api), &usage.pod) {
+        if !identities::is_wanted(api, &usage.records) {
             return;
         }
         let node = self.nodes.get(&usage.uid).cloned().unwrap_or_default();
@@ -51,13 +51,15 @@ impl Check {
             prewarm,
             left: false,
         };
-        let key = (usage.pod.clone(), usage.ifname.clone());
+        let key = (usage.records.clone(), usage.ifname.clone());
         let Some(before) = self.kept.insert(key, kept.clone()) else {
             return;
         };
         let moved = before.node != kept.node;
         self.counts.kept += usize::from(before.addresses == kept.addresses);
         self.counts.moved += usize::from(moved && before.addresses == kept.addresses);
+        let machine = machines::is_machine(&usage.records);
+        self.counts.migrated += usize::from(machine && moved);
         // The sub-ENIs of a prewarm pool do not go with a Pod.
         let excused = before.prewarm && (moved || before.left);
         self.require(before.addresses == kept.addresses || excused, 11, || {

@@ -11,12 +11,11 @@ use spiderpool_api::ip_meta::EntryState;
 use spiderpool_ipam::pool::{Mode, Pool};
 use spiderpool_ipam::range::Family;
 
-use super::{Check, pod_lives, shown};
+use super::{Check, machine, shown};
 use crate::api::{self, Api, Change, Kind};
 use crate::gate::Actor;
-use crate::kubelet;
-use crate::sets;
 use crate::world::is_alive;
+use crate::{identities, kubelet, machines};
 
 /// A pool change, typed.
 struct PoolChange<'a> {
@@ -40,7 +39,7 @@ impl Check {
         self.log_change(actor, change);
         match change.kind {
             Kind::Pod => self.forget_dead(api),
-            Kind::StatefulSet => self.forget_unwanted(api),
+            Kind::StatefulSet | Kind::Machine | Kind::Instance => self.forget_unwanted(api),
             Kind::Endpoint => self.endpoint_turned(change),
             _ => {}
         }
@@ -226,7 +225,11 @@ impl Check {
         let used = self
             .live(api)
             .any(|usage| usage.uid == from.pod_uid && usage.addresses.contains(&address));
-        self.require(!used, 8, || format!("{what} was moved and is in use"));
+        // A machine's target has it while the source runs.
+        let shared = machines::is_machine(&to.pod);
+        self.require(!used || shared, 8, || {
+            format!("{what} was moved and is in use")
+        });
         self.require(from.releasing.is_none(), 16, || {
             format!("{what} was moved while it was given back")
         });
@@ -260,16 +263,18 @@ impl Check {
         let what = format!("{address} of {} from {}", pool.name, shown(record));
         let uid = &record.pod_uid;
         self.hits.remove(&(address, uid.clone()));
-        let used = self
-            .live(api)
-            .any(|usage| usage.uid == *uid && usage.addresses.contains(&address));
-        let alive = pod_lives(api, &record.pod, uid);
+        let used = self.is_in_use(api, address, record);
+        self.judge_machine(api, address, record);
+        let alive = self.lives(api, uid);
+        let runs = self.runs_on(api, record, address);
         let home = self.nodes.get(uid).cloned().unwrap_or_default();
         let actor = match change.actor {
             Actor::Agent(node) => {
-                self.require(!used, 8, || format!("{node} freed {what}, which is in use"));
+                self.require(!used && !runs, 8, || {
+                    format!("{node} freed {what}, which is in use")
+                });
                 // What an ordinal cannot take along is given up where its next Pod is.
-                let foreign = *node != home && !sets::is_member(&record.pod);
+                let foreign = *node != home && !identities::is_one(&record.pod);
                 self.require(!foreign, 4, || {
                     format!("{node} freed {what} of node {home}")
                 });
@@ -278,7 +283,6 @@ impl Check {
             Actor::Gc => {
                 self.counts.collected += 1;
                 self.require(!alive, 10, || format!("GC freed {what}, whose Pod lives"));
-                let runs = self.runs_on(api, record, address);
                 self.require(!runs, 10, || {
                     format!("GC freed {what}, whose Pod has time to end")
                 });
@@ -286,18 +290,11 @@ impl Check {
             }
             other => return self.broken(4, format!("{other:?} freed {what}")),
         };
-        // Of contract version 1: given back at once when the provider does not bind it.
-        let rolled_back = record.node.is_some() && !used;
-        let plain =
-            pool.mode == Mode::Plain && !rolled_back && !self.is_leftover(api, address, record);
+        let plain = pool.mode == Mode::Plain && !self.is_needless(api, address, record, used);
         self.require(!(plain && alive), 8, || {
             format!("{what} was freed and the Pod lives")
         });
-        if let Some(mark) = &record.releasing {
-            self.require(mark.by.starts_with(&actor), 16, || {
-                format!("{actor} freed {what}, marked by {}", mark.by)
-            });
-        }
+        self.judge_mark(record, &actor, &what);
         let half = pool.pair.is_some();
         let primary = pool.family == Family::V4;
         // An ADD that has not come to both halves gives the first one back.
@@ -314,14 +311,37 @@ impl Check {
 }
 
 impl Check {
+    /// 16: whoever has marked a record frees it.
+    fn judge_mark(&mut self, record: &Record, actor: &str, what: &str) {
+        if let Some(mark) = &record.releasing {
+            self.require(mark.by.starts_with(actor), 16, || {
+                format!("{actor} freed {what}, marked by {}", mark.by)
+            });
+        }
+    }
+
     /// Whether a Pod that is being deleted has its grace yet and its containers use the address.
     fn runs_on(&self, api: &Api, record: &Record, address: IpAddr) -> bool {
-        let pod = api.get(Kind::Pod, &record.pod);
-        let own = pod.filter(|pod| pod["metadata"]["uid"] == record.pod_uid.as_str());
-        let end = own.and_then(|pod| kubelet::grace_end(pod));
         let mut usages = self.usages.values();
-        end.is_some_and(|end| api::wall(self.epoch) < end)
-            && usages.any(|usage| usage.uid == record.pod_uid && usage.addresses.contains(&address))
+        usages.any(|usage| {
+            let pod = api.get(Kind::Pod, &usage.pod);
+            let own = pod.filter(|pod| pod["metadata"]["uid"] == usage.uid.as_str());
+            let end = own.and_then(|pod| kubelet::grace_end(pod));
+            machine::is_of(usage, record)
+                && usage.addresses.contains(&address)
+                && end.is_some_and(|end| api::wall(self.epoch) < end)
+        })
+    }
+
+    /// Whether a Pod that lives has no use for a record of a plain pool.
+    fn is_needless(&mut self, api: &Api, address: IpAddr, record: &Record, used: bool) -> bool {
+        // Of contract version 1: given back at once when the provider does not bind it.
+        let rolled_back = record.node.is_some() && !used;
+        // An ordinal that was not answered yet gives both addresses up when one is not to be had.
+        let nic = record.nic.clone().unwrap_or_default();
+        let answered = self.answered.contains_key(&(record.pod_uid.clone(), nic));
+        let given_up = identities::is_one(&record.pod) && !answered;
+        rolled_back || given_up || self.is_leftover(api, address, record)
     }
 
     /// A NIC that was given another address by now has no use for this one.
@@ -339,7 +359,7 @@ impl Check {
 
 /// Whether both are of one ordinal, and of one of its NICs.
 fn is_handed_on(old: &Record, new: &Record) -> bool {
-    sets::is_member(&old.pod)
+    identities::is_one(&old.pod)
         && old.pod == new.pod
         && old.nic == new.nic
         && old.pod_uid != new.pod_uid

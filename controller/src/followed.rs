@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures::stream::{BoxStream, unfold};
 use futures::{Stream, StreamExt};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, Error, Event, Result, watcher};
+use kube::runtime::watcher::{Config, Error, Event, Result};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chain::full;
 use crate::complaints::Complaints;
+use crate::watched::watched;
 
 /// A watch ends by itself after this many seconds, below the idle limit of middle boxes.
 const WATCH_SECONDS: u32 = 200;
@@ -28,7 +28,7 @@ pub fn follow<K>(api: Api<K>, config: Config, what: &str) -> impl Stream<Item = 
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, config.timeout(WATCH_SECONDS)).default_backoff();
+    let events = watched(api, config.timeout(WATCH_SECONDS));
     told(events.boxed(), what)
 }
 

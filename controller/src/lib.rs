@@ -30,6 +30,7 @@ pub mod process;
 pub mod reconcile;
 pub mod run;
 pub mod tasks;
+pub mod watched;
 pub mod webhook;
 
 pub use spiderpool_iaas::regular_file;

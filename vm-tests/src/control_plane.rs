@@ -32,6 +32,10 @@ pub use processes::{Kept, ProcessId};
 /// Folder of `etcd` and `kube-apiserver`, for tests.
 pub const ENV_PROGRAMS: &str = "SPIDERPOOL_CONTROL_PLANE_DIR";
 
+/// Folder of etcd's data, and of a copy.
+const DATA: &str = "etcd";
+const COPY: &str = "etcd-copy";
+
 /// Far above what a loaded machine needs; a process that ended is noticed at once.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
@@ -58,7 +62,7 @@ pub struct ControlPlane {
     lifetime: Lifetime,
     etcd_port: u16,
     port: u16,
-    etcd: Daemon,
+    etcd: Option<Daemon>,
     apiserver: Option<Daemon>,
 }
 
@@ -101,7 +105,7 @@ impl ControlPlane {
             lifetime: spec.lifetime,
             etcd_port,
             port,
-            etcd,
+            etcd: Some(etcd),
             apiserver: None,
         };
         let ready = plane
@@ -148,7 +152,10 @@ impl ControlPlane {
     /// # Errors
     /// One has ended.
     pub fn processes(&self) -> Result<Vec<ProcessId>> {
-        let mut ids = vec![ProcessId::of("etcd", self.etcd.pid())?];
+        let mut ids = Vec::new();
+        if let Some(etcd) = &self.etcd {
+            ids.push(ProcessId::of("etcd", etcd.pid())?);
+        }
         if let Some(apiserver) = &self.apiserver {
             ids.push(ProcessId::of("kube-apiserver", apiserver.pid())?);
         }
@@ -175,29 +182,61 @@ impl ControlPlane {
         kinds::served(&self.api()?, &|| Ok(()))
     }
 
+    /// Copies what etcd has; both processes are started again.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn back_up(&mut self) -> Result<()> {
+        self.restart_with(|dir| copy_dir(&dir.join(DATA), &dir.join(COPY)))
+    }
+
+    /// Puts the copy back, as an operator does who has lost etcd, and does not raise its revision: the
+    /// versions of all objects go back.
+    ///
+    /// # Errors
+    /// There is no copy; or as [`ControlPlane::start`].
+    pub fn restore(&mut self) -> Result<()> {
+        self.restart_with(|dir| {
+            fs::remove_dir_all(dir.join(DATA)).context("remove etcd's data")?;
+            copy_dir(&dir.join(COPY), &dir.join(DATA))
+        })
+    }
+
+    fn restart_with(&mut self, change: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        self.kill_apiserver()?;
+        self.etcd.take().context("no etcd runs")?.kill()?;
+        change(&self.dir)?;
+        let args = etcd_args(&self.dir, self.etcd_port);
+        self.etcd = Some(daemon(&self.spec(&|| Ok(())), "etcd", args)?);
+        self.start_apiserver()
+    }
+
+    fn spec<'a>(&'a self, wanted: &'a dyn Fn() -> Result<()>) -> ControlPlaneSpec<'a> {
+        ControlPlaneSpec {
+            programs_dir: &self.programs_dir,
+            bin_dir: &self.bin_dir,
+            dir: self.dir.clone(),
+            lifetime: self.lifetime,
+            wanted,
+        }
+    }
+
     /// Ends both processes. The folder stays.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn stop(mut self) -> Result<()> {
         let first = self.apiserver.take().map_or(Ok(()), Daemon::kill);
-        self.etcd.kill().and(first)
+        self.etcd.take().map_or(Ok(()), Daemon::kill).and(first)
     }
 
     fn run_apiserver(&mut self, wanted: &dyn Fn() -> Result<()>) -> Result<()> {
-        let spec = ControlPlaneSpec {
-            programs_dir: &self.programs_dir,
-            bin_dir: &self.bin_dir,
-            dir: self.dir.clone(),
-            lifetime: self.lifetime,
-            wanted,
-        };
         let args = apiserver_args(&self.dir, self.etcd_port, self.port);
-        self.apiserver = Some(daemon(&spec, "kube-apiserver", args)?);
+        self.apiserver = Some(daemon(&self.spec(wanted), "kube-apiserver", args)?);
         let api = self.api()?;
         wait::until(START_LIMIT, "a ready kube-apiserver", || {
             wanted()?;
-            self.etcd.still_runs()?;
+            self.etcd.as_mut().context("no etcd runs")?.still_runs()?;
             let apiserver = self.apiserver.as_mut().context("it was not started")?;
             apiserver.still_runs()?;
             let answer = api.request("GET", "/readyz", "application/json", &Value::Null);
@@ -224,6 +263,21 @@ fn daemon(spec: &ControlPlaneSpec<'_>, name: &str, args: Vec<OsString>) -> Resul
     })
 }
 
+/// Copies a folder of files and folders.
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_dir(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
+        }
+    }
+    Ok(())
+}
+
 fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
     let mut flag = OsString::from(format!("--{name}="));
     flag.push(value);
@@ -233,7 +287,7 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 fn etcd_args(dir: &Path, port: u16) -> Vec<OsString> {
     let url = format!("http://127.0.0.1:{port}");
     vec![
-        flag("data-dir", dir.join("etcd")),
+        flag("data-dir", dir.join(DATA)),
         flag("listen-client-urls", &url),
         flag("advertise-client-urls", &url),
         flag("listen-peer-urls", "http://127.0.0.1:0"),

@@ -27,9 +27,9 @@ const WATCH_SECONDS: u32 = 200;
 const SILENCE: Duration = Duration::from_secs(205);
 /// Before a broken list or watch begins anew.
 const RETRY: Duration = Duration::from_secs(2);
-/// So many watches in a row that only failed: their version may be one that the server does not know,
-/// as after a restore of its data, and everything is listed anew.
-const FAILURES: u32 = 5;
+/// So many watches in a row that only failed: the server may have been away, and its data been restored
+/// from a copy. It would be silent until it has reached our version, so everything is listed anew.
+const FAILURES: u32 = 2;
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
@@ -346,7 +346,7 @@ mod tests {
         let gone = r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410}"#;
         let (lists, watches) = requests(410, gone).await;
         assert!(lists > 10 && watches == lists, "{lists} {watches}");
-        // "Too large resource version": the server has an older state than we.
+        // A server that is away.
         let ahead = r#"{"kind":"Status","status":"Failure","reason":"Timeout","code":504}"#;
         for (status, body) in [(504, ahead), (200, "<html>"), (502, "<html>")] {
             let (lists, watches) = requests(status, body).await;

@@ -72,7 +72,15 @@ impl Service {
                     self.drop_pools(|name, _| object.metadata.name.as_deref() == Some(name));
                     self.with(|world| world.memory.abandoned.remove(&object.name_any()));
                 }
-                Err(cause) => warn!(cause = %with_causes(&cause), "the watch of pools broke"),
+                Err(cause) => {
+                    warn!(cause = %with_causes(&cause), "the watch of pools broke");
+                    // A server that was away may have been restored from a copy, and is silent about
+                    // what changes until it has reached the version we know.
+                    if matches!(cause, watcher::Error::WatchStartFailed(_)) {
+                        tokio::time::sleep(RETRY).await;
+                        events = Box::pin(begin());
+                    }
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vm_tests::lab::api_client::POOLS;
+use vm_tests::lab::cni_call::CniOutcome;
 use vm_tests::lab::wait;
 
 use rig::{ENDPOINTS, NODE, PODS, Rig, SOON, address};
@@ -302,4 +303,39 @@ fn watches_that_die_without_a_word_are_noticed_and_opened_anew() {
     )
     .unwrap_or_else(|error| panic!("{error:#}\n{}", rig.agent_log()));
     assert_eq!(rig.records("late")["10.82.0.10"]["podUid"], b);
+}
+
+/// Nobody raised the revision of the copy: what the agent remembers is ahead of the server, which has to
+/// count all the same, and not only once it has caught up.
+#[test]
+#[ignore = "api level"]
+fn after_a_restore_of_an_older_copy_the_agent_knows_what_is_there() {
+    let mut rig = Rig::start(40);
+    let path = format!("{POOLS}/plain");
+    rig.plane.back_up().unwrap();
+    let disabled = json!({"spec": {"disable": true}});
+    rig.api.merge(&path, &disabled).unwrap();
+    rig.pool("lost", 83, 20);
+    let uid = rig.create_pod("lost");
+    let added = add_in_the_end(&rig, "lost", &uid);
+    assert_eq!(address(&added), "10.83.0.10/24", "the agent follows again");
+    for n in 0..200 {
+        let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
+        rig.api.merge(&path, &patch).unwrap();
+    }
+    rig.plane.restore().unwrap();
+    rig.api.merge(&path, &disabled).unwrap();
+    rig.pool("later", 82, 20);
+    let uid = rig.create_pod("web");
+    let added = add_in_the_end(&rig, "web", &uid);
+    assert_eq!(address(&added), "10.82.0.10/24", "{}", rig.agent_log());
+}
+
+/// ADD until it succeeds, as kubelet tries again and again.
+fn add_in_the_end(rig: &Rig, pod: &str, uid: &str) -> CniOutcome {
+    let added = wait::until(SOON, "an ADD that succeeds", || {
+        let outcome = rig.call("ADD", pod, uid);
+        Ok((outcome.code == 0).then_some(outcome))
+    });
+    added.unwrap_or_else(|error| panic!("{error:#}\n{}", rig.agent_log()))
 }

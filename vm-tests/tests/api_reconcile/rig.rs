@@ -21,7 +21,7 @@ pub(crate) struct Rig {
     // dropped in this order: the controller first, the folder last
     controller: Daemon,
     pub(crate) api: ApiClient,
-    _plane: ControlPlane,
+    pub(crate) plane: ControlPlane,
     dir: tempfile::TempDir,
 }
 
@@ -45,7 +45,7 @@ impl Rig {
         Self {
             controller,
             api,
-            _plane: plane,
+            plane,
             dir,
         }
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::{Stream, TryStreamExt};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Resource, ResourceExt};
 use tokio::task::AbortHandle;
@@ -196,7 +195,7 @@ where
     V: Clone,
     F: Fn(&R, &dyn Fn(&K) -> Option<V>) -> (K, V) + Send,
 {
-    let mut stream = pin!(stream.default_backoff());
+    let mut stream = pin!(stream);
     let mut list = List::default();
     let mut health = Health::new(kind);
     loop {

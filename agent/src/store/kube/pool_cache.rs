@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use futures::{Stream, TryStreamExt};
 use kube::core::{ObjectMeta, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 use spiderpool_api::allocation::Records;
@@ -51,6 +50,15 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(object: Arc<PoolObject>) -> Self {
+        Self {
+            seen: version_number(Some(object.resource_version())),
+            object,
+            doubts: 0,
+            settled: 0,
+        }
+    }
+
     fn version(&self) -> u64 {
         version_number(Some(self.object.resource_version()))
     }
@@ -202,16 +210,7 @@ impl Shared {
             Some(entry) if entry.version() > version => {}
             Some(entry) => entry.object = object,
             None => {
-                let name = object.name().to_owned();
-                entries.insert(
-                    name,
-                    Entry {
-                        object,
-                        seen: version,
-                        doubts: 0,
-                        settled: 0,
-                    },
-                );
+                entries.insert(object.name().to_owned(), Entry::new(object));
             }
         });
     }
@@ -247,6 +246,27 @@ impl Shared {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// A pool of a list. One older than the copy is of a server that lags; or versions went back, since
+    /// the server's data were restored from a copy. A read, which never lags, tells which.
+    async fn listed(&self, meta: &ObjectMeta) {
+        let name = meta.name.as_deref().unwrap_or_default();
+        let listed = version_number(meta.resource_version.as_deref());
+        let known = self.entry(name).map_or(0, |entry| entry.version());
+        if known > listed
+            && let Ok(object) = self.api.get(name).await
+            && version_number(Some(object.resource_version())) < known
+        {
+            tracing::warn!(
+                pool = name,
+                "the Kubernetes API has an older version of the pool than it had before, as after a restore of its data; it is what counts from now on"
+            );
+            let entry = Entry::new(object);
+            self.write(|entries| entries.insert(name.to_owned(), entry));
+            self.changes.notify_waiters();
+        }
+        self.seen(meta).await;
     }
 
     /// A metadata event: read now what candidates need, note the rest.
@@ -303,7 +323,7 @@ async fn follow<S>(shared: Arc<Shared>, watch: S)
 where
     S: Stream<Item = Result<Event<PartialObjectMeta<SpiderIPPool>>, watcher::Error>> + Send,
 {
-    let mut watch = pin!(watch.default_backoff());
+    let mut watch = pin!(watch);
     let mut listed = HashSet::new();
     let mut health = Health::new("SpiderIPPool");
     loop {
@@ -316,7 +336,7 @@ where
                     Event::Init => listed.clear(),
                     Event::InitApply(object) => {
                         listed.insert(object.name_any());
-                        shared.seen(&object.metadata).await;
+                        shared.listed(&object.metadata).await;
                     }
                     Event::InitDone => shared.keep_only(&std::mem::take(&mut listed)),
                     Event::Apply(object) => shared.seen(&object.metadata).await,

@@ -6,13 +6,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, PartialObjectMeta};
-use kube::runtime::watcher::{Config, watcher};
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, Resource, ResourceExt};
 use spiderpool_api::endpoint::SpiderEndpoint;
 use spiderpool_api::ippool::SpiderIPPool;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_controller::client::bounded;
 use spiderpool_controller::objects::parsed::{Parsed, Unreadable};
+use spiderpool_controller::watched::watched;
 
 use super::cache::Cache;
 use super::owners::Owners;
@@ -111,7 +112,7 @@ impl KubeStore {
         let client = bounded(client);
         let config = || Config::default().any_semantic().timeout(watch_seconds);
         let pools: Api<PartialObjectMeta<SpiderIPPool>> = Api::all(client.clone());
-        let pools = PoolCache::start(client.clone(), marks, watcher(pools, config())).await?;
+        let pools = PoolCache::start(client.clone(), marks, watched(pools, config())).await?;
         let pods: Api<Pod> = Api::all(client.clone());
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
@@ -123,27 +124,27 @@ impl KubeStore {
         let this_node = config().fields(&format!("metadata.name={node}"));
         Ok(Self {
             node: node.to_owned(),
-            pods: Cache::follow("Pod", watcher(pods, of_node), |pod: &Pod| {
+            pods: Cache::follow("Pod", watched(pods, of_node), |pod: &Pod| {
                 (key(pod), PodObject::from_pod(pod))
             }),
             nodes: Cache::follow(
                 "Node",
-                watcher(nodes, this_node),
+                watched(nodes, this_node),
                 |node: &PartialObjectMeta<Node>| (node.name_any(), facts(node)),
             ),
             namespaces: Cache::follow(
                 "Namespace",
-                watcher(namespaces, config()),
+                watched(namespaces, config()),
                 |namespace: &PartialObjectMeta<Namespace>| (namespace.name_any(), facts(namespace)),
             ),
             endpoints: Cache::follow_from(
                 "SpiderEndpoint",
-                watcher(endpoints, config().labels(&node_label(node))),
+                watched(endpoints, config().labels(&node_label(node))),
                 readable,
             ),
             reserved: Cache::follow_from(
                 "SpiderReservedIP",
-                watcher(reserved, config()),
+                watched(reserved, config()),
                 reservation,
             ),
             owners: Owners::new(client.clone()),

@@ -110,7 +110,7 @@ impl AllocationError {
             Self::Result(_) => CniCode::Refused,
             Self::Provider { source, .. } => match &**source {
                 BindError::Call(error) if error.is_out_of_time() => CniCode::TryAgain,
-                BindError::Ended(_) => CniCode::TryAgain,
+                BindError::Ended(_) | BindError::RecordGone { .. } => CniCode::TryAgain,
                 _ => CniCode::Refused,
             },
             Self::Families(failures) => {

@@ -3,6 +3,7 @@
 //! nothing about addresses; the caller undoes the claims when it fails.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use spiderpool_api::provider::{AllocateRequest, SubEniRequest};
 use spiderpool_api::value::{IfName, Mac};
@@ -11,12 +12,14 @@ use spiderpool_iaas::error::CallError;
 use spiderpool_ipam::candidates::NicCandidates;
 use spiderpool_ipam::pick::{Binding, Path, Pick};
 use spiderpool_ipam::plan::ResultError;
+use spiderpool_ipam::pool::Pool;
 
 use super::allocation::AllocationError;
 use super::call::Ended;
 use super::claim::{Claimed, Claimer};
 use super::error::full;
 use crate::failpoint::add_step;
+use crate::store::Freshness;
 
 /// Why sub-ENIs are not bound.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,16 @@ pub enum BindError {
         address: IpAddr,
         /// `VLAN id` or `MAC address`.
         what: &'static str,
+    },
+    /// The record went while the provider was asked: the pool was replaced, or its status edited.
+    #[error(
+        "iaas allocate failed: IPPool {pool} has no record of the Pod for {address} any more, it was removed during the call; the next ADD takes another one"
+    )]
+    RecordGone {
+        /// The pool.
+        pool: String,
+        /// As requested.
+        address: IpAddr,
     },
     /// Nobody says on which NIC the sub-ENI shall hang.
     #[error("the parent NIC of NIC {nic} cannot be resolved: {why}")]
@@ -131,10 +144,33 @@ impl Claimer<'_> {
         let answered = limits.unless_gone("waiting for the IaaS Network Provider", call);
         let bound = add_step!(Bind, answered).map_err(BindError::Ended)?;
         let bound = bound.map_err(BindError::Call)?;
+        self.check_records(claimed).await?;
         for ((index, told), item) in cold.iter().zip(&bound).zip(&request.sub_eni_requests) {
             if let Some(claim) = claimed.get_mut(*index) {
                 claim.pick.binding = Some(merged(&claim.pick, told)?);
                 claim.parent = Some(item.parent_nic_mac);
+            }
+        }
+        Ok(())
+    }
+
+    /// A call may take a minute; what became of the claims meanwhile is told by the pools' watch.
+    async fn check_records(&self, claimed: &[Claimed]) -> Result<(), BindError> {
+        let uid = &self.snapshot.pod.uid;
+        for claim in claimed {
+            let (name, address) = (&claim.pool.name, claim.pick.address);
+            // What cannot be read now had the claim when it could; the endpoint's write needs the API too.
+            let Ok(read) = self.agent.store.pool(name, Freshness::Cached).await else {
+                continue;
+            };
+            let kept = read.is_some_and(|read| {
+                let record = |pool: &Arc<Pool>| pool.records.get(address).cloned();
+                let record = read.pool().map(record);
+                record.is_ok_and(|record| record.is_some_and(|record| record.pod_uid == *uid))
+            });
+            if !kept {
+                let pool = name.clone();
+                return Err(BindError::RecordGone { pool, address });
             }
         }
         Ok(())

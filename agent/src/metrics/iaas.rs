@@ -94,9 +94,10 @@ impl IaasMetrics {
             match error {
                 BindError::Call(error) => error.allocation_reason(),
                 BindError::Incomplete { .. } => "rpc_error",
-                BindError::Parent { .. } | BindError::NoProvider | BindError::Ended(_) => {
-                    "internal"
-                }
+                BindError::Parent { .. }
+                | BindError::NoProvider
+                | BindError::RecordGone { .. }
+                | BindError::Ended(_) => "internal",
             },
         );
     }

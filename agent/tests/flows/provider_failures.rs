@@ -175,6 +175,29 @@ async fn b22_five_failures_leave_nothing_and_say_so_once() {
     assert_eq!(world.events().await.len(), 1);
 }
 
+/// Somebody replaced the pool, by force, while the provider was asked: its addresses are free to others.
+#[tokio::test]
+async fn an_address_whose_record_went_during_the_call_is_not_answered_with() {
+    let (world, cloud) = world();
+    global(&world, "p4", &["10.72.0.10-10.72.0.12"], &json!({}));
+    let store = Arc::clone(&world.store);
+    cloud.fake.script(move |asked| {
+        let pool = store.current_pool("p4").unwrap();
+        let mut raw = pool.raw();
+        raw["metadata"]["uid"] = json!("another");
+        raw["status"]["allocatedIPs"] = Value::Null;
+        store.set_pool(raw).unwrap();
+        answer(json!({}))(asked)
+    });
+    let failure = world.add(&request()).await.unwrap_err();
+    assert_eq!(failure.code.number(), 11, "{failure:?}");
+    let part = "IPPool p4 has no record of the Pod for 10.72.0.10 any more";
+    assert!(failure.details.contains(part), "{failure:?}");
+    assert_eq!(world.endpoint_uid("shop/web-0"), None);
+    world.add(&request()).await.unwrap();
+    assert_eq!(world.records("p4"), ["10.72.0.10 u-1"]);
+}
+
 #[tokio::test]
 async fn a_rollback_that_fails_only_warns_and_the_retry_converges() {
     let (world, cloud) = world();

@@ -29,6 +29,14 @@ impl Complaints {
         }
     }
 
+    /// A listener that accepts nobody, tried again at once: too many open files, most of the time.
+    pub fn of_accept(&mut self, whom: &str, error: &std::io::Error) {
+        let words = format!(
+            "no connection can be accepted: {error}; with \"too many open files\", raise the process's limit (LimitNOFILE, ulimit -n)"
+        );
+        self.say(whom, &words);
+    }
+
     /// Nothing is wrong with `about`, any more.
     pub fn over(&mut self, about: &str) {
         if self.0.remove(about).is_some() {
@@ -59,6 +67,23 @@ impl Complaints {
 mod tests {
     use super::*;
     use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_without_descriptors_is_told_once_in_a_while() {
+        let (mut complaints, mut said) = (Complaints::default(), 0);
+        let error = std::io::Error::from_raw_os_error(24);
+        for _ in 0..600 {
+            complaints.of_accept("the agent socket", &error);
+            said += usize::from(
+                complaints
+                    .0
+                    .values()
+                    .all(|open| open.said == Instant::now()),
+            );
+            advance(std::time::Duration::from_millis(100)).await;
+        }
+        assert_eq!(said, 1);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn it_is_said_once_and_again_after_a_while() {

@@ -17,6 +17,8 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::complaints::Complaints;
+
 /// Content type of the OpenMetrics text format.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// For a request's head, and for its body, to arrive. Callers send at once, and one that was stopped in
@@ -117,6 +119,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 pub async fn accept(listener: Option<TcpListener>, router: Router, stop: CancellationToken) {
     let Some(listener) = listener else { return };
     let mut callers = JoinSet::new();
+    let mut complaints = Complaints::default();
     let mut oldest_first = VecDeque::<AbortHandle>::new();
     loop {
         let accepted = tokio::select! {
@@ -136,7 +139,7 @@ pub async fn accept(listener: Option<TcpListener>, router: Router, stop: Cancell
                 oldest_first.push_back(callers.spawn(served));
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for health or metrics");
+                complaints.of_accept("the port of health or metrics", &error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use axum::Router;
+use spiderpool_controller::complaints::Complaints;
 use spiderpool_controller::http::serve;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until `stop`, then answers what is under way and takes the socket away.
 pub(super) async fn run(mut socket: Socket, router: Router, stop: CancellationToken) {
     let connections = TaskTracker::new();
+    let mut complaints = Complaints::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -36,7 +38,7 @@ pub(super) async fn run(mut socket: Socket, router: Router, stop: CancellationTo
                 connections.spawn(serve(stream, router.clone(), stop.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the agent socket");
+                complaints.of_accept("the agent socket", &error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -27,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::routes::MAX_BODY;
 
+use crate::complaints::Complaints;
+
 /// For the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For a request's body to follow its head: API servers send both at once.
@@ -66,6 +68,7 @@ pub async fn serve(
     let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let long = Arc::new(Semaphore::new(LONG_BODIES));
     let mut connections = JoinSet::new();
+    let mut complaints = Complaints::default();
     let mut oldest_first = VecDeque::<Open>::new();
     let closed = CancellationToken::new();
     let mut over = pin!(async {
@@ -97,7 +100,7 @@ pub async fn serve(
                 oldest_first.push_back(Open { handle, calls });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to the webhooks");
+                complaints.of_accept("the port of the webhooks", &error);
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -93,6 +93,16 @@ impl Seen {
         holder.unwrap_or_default()
     }
 
+    /// Whom this replica waits for, and how long unless the lease is renewed; once for each holder.
+    fn tell(&self, told: &mut String, ends: Instant) {
+        let holder = self.holder();
+        if holder != told {
+            let seconds = ends.saturating_duration_since(Instant::now()).as_secs();
+            tracing::info!(holder, seconds, "waiting for the holder of Lease {LEASE}");
+            holder.clone_into(told);
+        }
+    }
+
     /// When it may be taken unless it is renewed.
     fn ends(&self, default: Duration) -> Instant {
         let spec = self.lease.spec.as_ref();
@@ -152,7 +162,9 @@ impl Candidate {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            tracing::warn!(identity = self.identity, "the leadership is lost");
+            let holder = self.known().map(|seen| seen.holder().to_owned());
+            let holder = holder.unwrap_or_default();
+            tracing::warn!(identity = self.identity, holder, "the leadership is lost");
             sleep(self.times.retry_gap).await;
         }
     }
@@ -160,6 +172,7 @@ impl Candidate {
     /// Waits until the lease is ours; the answer is when the request that took it was sent.
     async fn acquire(&self) -> Instant {
         let mut own_restart = true;
+        let mut waited_for = String::new();
         // A lease that somebody deletes was nevertheless promised to its holder, who goes on.
         let mut promised = Instant::now();
         loop {
@@ -177,6 +190,9 @@ impl Candidate {
                     promised = ends.unwrap_or(promised);
                     let free = promised <= Instant::now();
                     own_restart = false;
+                    if let Some(seen) = seen.as_ref().filter(|_| !free) {
+                        seen.tell(&mut waited_for, promised);
+                    }
                     let sent = Instant::now();
                     if free {
                         match self.write(seen.as_ref(), &self.identity).await {

@@ -170,9 +170,16 @@ async fn agent(dir: &Path, client: Client) -> Agent {
     Agent::new(settings, seams, &paths).unwrap()
 }
 
-/// An ADD of the IPAM plugin, for a NIC whose link another plugin makes.
+/// An ADD of the IPAM plugin, for a NIC whose link another plugin makes. A container of no Pod is named by
+/// the first twelve characters of its id: they differ from pool to pool, or each ADD would replace the
+/// Pod of the one before.
 fn request(pool: &str, n: usize) -> CniRequest {
-    let request = json!({"v": 1, "command": "ADD", "plugin": names::PLUGIN_IPAM, "containerID": format!("{n:012x}{pool}"),
+    let first = match pool {
+        "plain" => 'a',
+        "prewarm" => 'b',
+        _ => 'c',
+    };
+    let request = json!({"v": 1, "command": "ADD", "plugin": names::PLUGIN_IPAM, "containerID": format!("{first}{n:011x}"),
         "netns": "/proc/self/ns/net", "ifname": "net1",
         "conf": {"cniVersion": "1.0.0", "name": "bench",
             "type": if pool == "plain" { "macvlan" } else { names::PLUGIN_ENI_VLAN },

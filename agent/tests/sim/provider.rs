@@ -162,6 +162,17 @@ impl SimProvider {
     }
 }
 
+/// Whether the sub-ENI hangs on another node than the one a release names, as when the identity that has
+/// it could not be bound where it went last. The provider leaves it there, for the next Pod with the address.
+fn is_elsewhere(service: &Service, told: &ReleaseRequest) -> bool {
+    service.with(|world| {
+        let found = world.cloud.by_address(told.ip_address);
+        let at = found.and_then(|sub_eni| sub_eni.state.attachment());
+        let node = at.and_then(|at| world.cloud.node_of(at.parent));
+        node.is_some_and(|node| node != told.node_name)
+    })
+}
+
 /// Why a call is not even sent.
 fn unsent(op: Op, now: Instant, parent: Option<Instant>, first: bool) -> Option<CallError> {
     if parent.is_some_and(|parent| parent <= now) {
@@ -288,6 +299,7 @@ impl Provider for SimProvider {
                     world.check().release_begins(&api, pool, ip, uid);
                 }
                 let service = Arc::clone(world.cloud());
+                let elsewhere = is_elsewhere(&service, &told);
                 if world.mutates(Mutation::ProviderForgetsReleases) {
                     // It says yes.
                 } else if world.mutates(Mutation::ProviderKeepsDeadEntries) {
@@ -304,9 +316,11 @@ impl Provider for SimProvider {
                     let done = service.release(told).await;
                     done.map_err(|refusal| refusal.status)?;
                 }
-                world
-                    .check()
-                    .release_accepted(sent.ip_address, &sent.pod_uid);
+                let mut check = world.check();
+                check.release_accepted(sent.ip_address, &sent.pod_uid);
+                if elsewhere {
+                    check.bound(&[sent.ip_address]);
+                }
                 Ok(Value::Null)
             };
             self.call(Op::Release, Vec::new(), parent, work)

@@ -14,6 +14,8 @@ use spiderpool_ipam::sticky::{MachineFacts, StatefulSetFacts, VmiFacts};
 
 /// Label selector of the Pods that machines run in.
 const LAUNCHERS: &str = "kubevirt.io=virt-launcher";
+/// What an API server answers about a kind that it does not have.
+const NO_KIND: &str = "404 page not found";
 /// Kind of a running machine.
 const VMI: &str = "VirtualMachineInstance";
 /// Kind of what a user asks for.
@@ -114,17 +116,44 @@ async fn read(
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match api.get_metadata(name).await {
         Ok(PartialObjectMeta { metadata, .. }) => Ok(Some(metadata)),
-        Err(Error::Api(status)) if status.code == 404 => {
-            // An API server that has the kind answers with a Status; one that has not, with a page.
-            if status.reason != "NotFound" {
-                tracing::warn!(
-                    namespace,
-                    name,
-                    "KubeVirt is not installed: the API has no kind {kind} of kubevirt.io/v1, so the machine counts as gone"
-                );
-            }
+        Err(Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => Ok(None),
+        // An API server that has the kind answers with a Status; one that has not, with this page. That of
+        // a middle box says nothing about a machine, which may run.
+        Err(Error::Api(status)) if status.code == 404 && status.message.trim() == NO_KIND => {
+            tracing::warn!(
+                namespace,
+                name,
+                "KubeVirt is not installed: the API has no kind {kind} of kubevirt.io/v1, so the machine counts as gone"
+            );
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    async fn asked(status: u16, body: &'static str) -> Result<MachineFacts, Error> {
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(status);
+            let answer = answer.body(Body::from(body.as_bytes().to_vec()));
+            async move { Ok::<_, tower::BoxError>(answer.unwrap()) }
+        });
+        machine(&Client::new(server, "default"), "shop", "vm").await
+    }
+
+    #[tokio::test]
+    async fn a_page_of_somebody_else_ends_no_machine() {
+        let absent = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#;
+        for gone in [absent, "404 page not found\n"] {
+            assert_eq!(asked(404, gone).await.unwrap(), MachineFacts::default());
+        }
+        for page in ["<html>404 Not Found</html>", "default backend - 404", ""] {
+            asked(404, page).await.unwrap_err();
+        }
     }
 }

@@ -145,9 +145,18 @@ async fn a_machine_is_told_by_its_instance_and_its_user_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_kubevirt_there_is_no_machine_and_with_it_two_pods_may_be_one() {
-    let cluster = cluster(Router::new()).await;
+    // As an API server answers that has not the kind; and as somebody between here and one that has.
+    let of = |namespace: &str| format!("/apis/kubevirt.io/v1/namespaces/{namespace}/{{*rest}}");
+    let page = |text: &'static str| get(move || async move { (StatusCode::NOT_FOUND, text) });
+    let kinds = Router::new()
+        .route(&of("db"), page("404 page not found\n"))
+        .route(&of("shop"), page("<h1>404 Not Found</h1>"));
+    let cluster = cluster(kinds).await;
     let none = cluster.store.machine(&db("vm")).await.unwrap();
     assert_eq!(none, MachineFacts::default());
+    let unknown = cluster.store.machine(&ObjectKey::new("shop", "vm")).await;
+    let error = unknown.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "default");
     for (name, label, kind, owner) in [
         ("source", "virt-launcher", "VirtualMachineInstance", "vm"),

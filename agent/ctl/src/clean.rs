@@ -3,7 +3,8 @@
 //! finalizer, then the kinds.
 //!
 //! What is not there is done. What cannot be deleted is named, and the others go on, unless nobody
-//! answers.
+//! answers. While an object is left the kinds stay: agents and the controller have to read them to free
+//! what a provider's finalizer waits for.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -20,6 +21,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use spiderpool_api::allocation::Records;
 use spiderpool_api::names;
 use spiderpool_controller::chain::full;
 use spiderpool_controller::followed::has_no_kind;
@@ -29,10 +31,12 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::{Cluster, is_unreachable};
 use crate::{complain, output};
 
+/// Kind of pools.
+const POOL: &str = "SpiderIPPool";
 /// Endpoints before pools, pools before subnets.
 const KINDS: [&str; 6] = [
     "SpiderEndpoint",
-    "SpiderIPPool",
+    POOL,
     "SpiderSubnet",
     "SpiderReservedIP",
     "SpiderMultusConfig",
@@ -40,8 +44,8 @@ const KINDS: [&str; 6] = [
 ];
 /// Objects of one page.
 const PAGE: u32 = 500;
-/// How long the objects of a kind may take to go.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Objects, and records of a pool, that a message names.
+const NAMED: usize = 3;
 /// Between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Group of the SR-IOV operator's kinds.
@@ -72,6 +76,9 @@ pub(crate) struct CleanArgs {
     /// Also webhooks and kinds of the SR-IOV operator, where the chart has installed it
     #[arg(long)]
     sriov: bool,
+    /// Seconds that the objects of a kind may take to go: somebody else's finalizer may hold them
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
     /// Namespace of the chart's first job; without it no job is deleted
     #[arg(long, value_name = "NAME", env = "SPIDERPOOL_NAMESPACE")]
     namespace: Option<String>,
@@ -86,8 +93,14 @@ enum Left {
         what: String,
         source: Box<kube::Error>,
     },
-    #[error("{what} are still there after {} s: somebody else's finalizer may hold them", PATIENCE.as_secs())]
-    Held { what: String },
+    #[error(
+        "still there after {seconds} s: {what}. A finalizer goes when its owner takes it off, that of a provider once no address is recorded: end the Pods and give the command again"
+    )]
+    Held { what: String, seconds: u64 },
+    #[error(
+        "the CustomResourceDefinitions stay until the last object is gone: without them nobody frees the addresses of Pods that end"
+    )]
+    Kinds,
 }
 
 /// Not everything is gone.
@@ -97,50 +110,87 @@ enum Left {
 )]
 struct Incomplete(usize);
 
-pub(crate) async fn run(cluster: &Cluster, args: &CleanArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let client = cluster.client();
-    let mut failures = 0;
-    let mut tell = |step: Result<String, Left>| -> Result<(), Box<dyn Error>> {
+/// What came of the steps so far.
+struct Steps<'a> {
+    cluster: &'a Cluster,
+    failures: usize,
+}
+
+impl Steps<'_> {
+    fn tell(&mut self, step: Result<String, Left>) -> Result<(), Box<dyn Error>> {
         match step {
             Ok(done) => drop(output::print(&format!("{done}\n"))?),
             // the next step would not get further
             Err(Left::Api { source, .. }) if is_unreachable(&source) => {
-                return Err(cluster.unreachable(source).into());
+                return Err(self.cluster.unreachable(source).into());
             }
             Err(error) => {
-                failures += 1;
+                self.failures += 1;
                 complain("left", &full(&error));
             }
         }
         Ok(())
-    };
-    let sriov = SRIOV_WEBHOOKS.iter().filter(|_| args.sriov);
-    for name in std::iter::once(args.validate.as_str()).chain(sriov.clone().copied()) {
-        let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        tell(delete(&all, name).await)?;
     }
-    for name in std::iter::once(args.mutating.as_str()).chain(sriov.copied()) {
-        let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        tell(delete(&all, name).await)?;
-    }
-    for kind in KINDS {
-        tell(empty(client, kind).await)?;
-    }
-    match definitions(client, args.sriov).await {
-        Ok(names) => {
-            for name in names {
-                let all: Api<CustomResourceDefinition> = Api::all(client.clone());
-                tell(delete(&all, &name).await)?;
-            }
+
+    async fn webhooks(&mut self, args: &CleanArgs) -> Result<(), Box<dyn Error>> {
+        let client = self.cluster.client();
+        let sriov = SRIOV_WEBHOOKS.iter().filter(|_| args.sriov).copied();
+        for name in std::iter::once(args.validate.as_str()).chain(sriov.clone()) {
+            let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+            self.tell(delete(&all, name).await)?;
         }
-        Err(error) => tell(Err(error))?,
+        for name in std::iter::once(args.mutating.as_str()).chain(sriov) {
+            let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+            self.tell(delete(&all, name).await)?;
+        }
+        Ok(())
     }
+
+    /// Whether no object of ours is left.
+    async fn objects(&mut self, wait: Duration) -> Result<bool, Box<dyn Error>> {
+        let before = self.failures;
+        for kind in KINDS {
+            let step = empty(self.cluster.client(), kind, wait).await;
+            self.tell(step)?;
+        }
+        Ok(self.failures == before)
+    }
+
+    async fn kinds(&mut self, which: Which) -> Result<(), Box<dyn Error>> {
+        let client = self.cluster.client();
+        if !which.ours {
+            self.tell(Err(Left::Kinds))?;
+        }
+        match definitions(client, which).await {
+            Ok(names) => {
+                for name in names {
+                    let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+                    self.tell(delete(&all, &name).await)?;
+                }
+                Ok(())
+            }
+            Err(error) => self.tell(Err(error)),
+        }
+    }
+}
+
+pub(crate) async fn run(cluster: &Cluster, args: &CleanArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let mut steps = Steps {
+        cluster,
+        failures: 0,
+    };
+    steps.webhooks(args).await?;
+    let which = Which {
+        ours: steps.objects(Duration::from_secs(args.wait)).await?,
+        sriov: args.sriov,
+    };
+    steps.kinds(which).await?;
     if let Some(namespace) = &args.namespace {
-        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-        tell(delete(&jobs, INIT_JOB).await)?;
+        let jobs: Api<Job> = Api::namespaced(cluster.client().clone(), namespace);
+        steps.tell(delete(&jobs, INIT_JOB).await)?;
     }
-    if failures > 0 {
-        return Err(Incomplete(failures).into());
+    if steps.failures > 0 {
+        return Err(Incomplete(steps.failures).into());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -162,7 +212,7 @@ where
 }
 
 /// Deletes all objects of a kind of ours, in all namespaces, and waits until they are gone.
-async fn empty(client: &Client, kind: &str) -> Result<String, Left> {
+async fn empty(client: &Client, kind: &str, wait: Duration) -> Result<String, Left> {
     let of = GroupVersionKind::gvk(names::GROUP, names::VERSION, kind);
     let resource = ApiResource::from_gvk(&of);
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -192,29 +242,70 @@ async fn empty(client: &Client, kind: &str) -> Result<String, Left> {
                 Err((tried, source)) => failed = Some((tried, object.name_any(), source)),
             }
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(left(kind, &page.items, failed));
+        if begun.elapsed() > wait {
+            return Err(match failed {
+                Some((tried, name, source)) => Left::Api {
+                    tried,
+                    what: format!("{kind} {name}"),
+                    source: Box::new(source),
+                },
+                None => Left::Held {
+                    what: held(&all, kind, &page.items).await,
+                    seconds: wait.as_secs(),
+                },
+            });
         }
         sleep(PAUSE).await;
     }
 }
 
-/// What is left of a kind, and why as far as it is known.
-fn left(
+/// What is left of a kind, by which finalizers, and whose addresses are recorded there.
+async fn held(
+    all: &Api<DynamicObject>,
     kind: &str,
     objects: &[PartialObjectMeta<DynamicObject>],
-    failed: Option<(&'static str, String, kube::Error)>,
-) -> Left {
-    if let Some((tried, name, source)) = failed {
-        return Left::Api {
-            tried,
-            what: format!("{kind} {name}"),
-            source: Box::new(source),
+) -> String {
+    let mut texts = Vec::new();
+    for object in objects.iter().take(NAMED) {
+        let name = object.name_any();
+        let mut text = match object.namespace() {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
         };
+        let finalizers = object.finalizers().join(", ");
+        if !finalizers.is_empty() {
+            text = format!("{text}, held by finalizer {finalizers}");
+        }
+        if let Some(recorded) = recorded(all, kind, &name).await {
+            text = format!("{text}, with {recorded}");
+        }
+        texts.push(text);
     }
-    let named: Vec<String> = objects.iter().take(3).map(ResourceExt::name_any).collect();
-    let what = format!("{kind}s such as {}", named.join(", "));
-    Left::Held { what }
+    let more = objects.len().saturating_sub(NAMED);
+    if more > 0 {
+        texts.push(format!("{more} more"));
+    }
+    texts.join("; ")
+}
+
+/// The addresses that Pods have of a pool. Listed, as the job may get no single object; without an
+/// answer there is less to say.
+async fn recorded(all: &Api<DynamicObject>, kind: &str, name: &str) -> Option<String> {
+    if kind != POOL {
+        return None;
+    }
+    let this = ListParams::default().fields(&format!("metadata.name={name}"));
+    let pool = all.list(&this).await.ok()?.items.pop()?;
+    let text = pool.data.pointer("/status/allocatedIPs")?.as_str();
+    let records = Records::decode(text).ok().filter(|all| !all.is_empty())?;
+    let named: Vec<String> = records
+        .iter()
+        .take(NAMED)
+        .map(|(address, record)| format!("{address} of Pod {}", record.pod))
+        .collect();
+    let (count, named) = (records.iter().count(), named.join(", "));
+    let such_as = if count > NAMED { "such as " } else { "" };
+    Some(format!("records of {count} addresses: {such_as}{named}"))
 }
 
 /// Deleted first: nobody puts a finalizer back on what is going. Whether it was asked for now.
@@ -249,8 +340,15 @@ fn gone_or_changed(written: kube::Result<()>) -> kube::Result<()> {
     }
 }
 
+/// The kinds that go.
+#[derive(Clone, Copy)]
+struct Which {
+    ours: bool,
+    sriov: bool,
+}
+
 /// Names of the kinds that go.
-async fn definitions(client: &Client, sriov: bool) -> Result<Vec<String>, Left> {
+async fn definitions(client: &Client, which: Which) -> Result<Vec<String>, Left> {
     let all: Api<CustomResourceDefinition> = Api::all(client.clone());
     let listed = all.list_metadata(&ListParams::default()).await;
     let listed = listed.map_err(|source| Left::Api {
@@ -259,13 +357,13 @@ async fn definitions(client: &Client, sriov: bool) -> Result<Vec<String>, Left> 
         source: Box::new(source),
     })?;
     let names = listed.items.iter().map(ResourceExt::name_any);
-    Ok(names.filter(|name| goes(name, sriov)).collect())
+    Ok(names.filter(|name| goes(name, which)).collect())
 }
 
-fn goes(definition: &str, sriov: bool) -> bool {
+fn goes(definition: &str, which: Which) -> bool {
     match definition.split_once('.') {
-        Some((_, names::GROUP)) => true,
-        Some((plural, SRIOV_GROUP)) => sriov && plural != SRIOV_CONFIGS,
+        Some((_, names::GROUP)) => which.ours,
+        Some((plural, SRIOV_GROUP)) => which.sriov && plural != SRIOV_CONFIGS,
         _ => false,
     }
 }
@@ -291,11 +389,14 @@ mod tests {
             ),
             ("spiderippools", false, false),
         ] {
+            let goes = |ours, sriov| goes(name, Which { ours, sriov });
             assert_eq!(
-                (goes(name, false), goes(name, true)),
+                (goes(true, false), goes(true, true)),
                 (alone, with_sriov),
                 "{name}"
             );
+            let is_foreign = !name.ends_with(names::GROUP);
+            assert_eq!(goes(false, true), with_sriov && is_foreign, "{name}");
         }
     }
 }

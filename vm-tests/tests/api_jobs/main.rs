@@ -354,3 +354,33 @@ fn clean_leaves_nothing_of_ours_and_everything_of_others() {
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("SpiderIPPool is no kind there"), "{log}");
 }
+
+/// A provider waits until the addresses of Pods are freed, and they are freed through the kinds.
+#[test]
+#[ignore = "api level"]
+fn clean_ends_well_once_what_a_provider_waits_for_is_gone() {
+    let rig = Rig::start();
+    fill(&rig);
+    let pool = format!("{POOLS}/x");
+    let held = json!({"metadata": {"finalizers": [FINALIZER, "cloud.example.com/claims"]}});
+    rig.api.merge(&pool, &held).unwrap();
+    let (code, log) = rig.clean(&["--yes", "--wait", "2"]);
+    assert_eq!(code, Some(1), "{log}");
+    for part in [
+        "SpiderIPPool x, held by finalizer cloud.example.com/claims, with records of 1 addresses: 10.71.0.10 of Pod default/web",
+        "the CustomResourceDefinitions stay",
+    ] {
+        assert!(log.contains(part), "{part:?} is not in {log}");
+    }
+    let freed = json!({"status": {"allocatedIPs": null, "allocatedIPCount": 0}});
+    rig.api.merge(&format!("{pool}/status"), &freed).unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    rig.api.merge(&pool, &free).unwrap();
+    let (code, log) = rig.clean(&["--yes", "--wait", "2"]);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("0 SpiderIPPools deleted"), "{log}");
+    wait::until(SOON, "the end of the kind", || {
+        Ok(rig.api.get(&pool)?.is_none().then_some(()))
+    })
+    .unwrap();
+}

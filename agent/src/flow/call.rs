@@ -13,7 +13,11 @@ use spiderpool_api::value::{IfName, ValueError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::identity::impossible_name;
 use crate::attachment::{AttachmentKey, ContainerIdError};
+
+/// Characters of a wrong value that are shown.
+const SHOWN: usize = 100;
 
 /// How long a call may take, and whether somebody still waits for it.
 #[derive(Debug, Clone)]
@@ -129,6 +133,16 @@ pub enum CallError {
     /// `CNI_CONTAINERID`.
     #[error(transparent)]
     ContainerId(ContainerIdError),
+    /// `CNI_ARGS` name a Pod that cannot be.
+    #[error(
+        "{argument} of CNI_ARGS is {value:?}, which no object can be called: DNS-1123 names are lower-case letters, digits, '-' and, in names of Pods, '.'"
+    )]
+    PodName {
+        /// Argument.
+        argument: &'static str,
+        /// The beginning of it.
+        value: String,
+    },
     /// `CNI_IFNAME`.
     #[error("CNI_IFNAME: {0}")]
     IfName(ValueError),
@@ -142,7 +156,7 @@ impl CallError {
             Self::Conf(error) => error.code(),
             Self::Plugin(_) | Self::IfName(_) => CniCode::Config,
             Self::Verb { .. } => CniCode::Version,
-            Self::Missing(..) | Self::ContainerId(_) => CniCode::Environment,
+            Self::Missing(..) | Self::ContainerId(_) | Self::PodName { .. } => CniCode::Environment,
         }
     }
 }
@@ -196,11 +210,19 @@ impl NicCall {
         if netns.is_none() && command != CniCommand::Del {
             return Err(CallError::Missing("CNI_NETNS", command));
         }
+        let args = CniArgs::parse(&request.args);
+        // A DEL frees nothing of such a Pod, and what its container has all the same.
+        if command != CniCommand::Del
+            && let Some((argument, value)) = impossible_name(&args)
+        {
+            let value = value.chars().take(SHOWN).collect();
+            return Err(CallError::PodName { argument, value });
+        }
         Ok(Self {
             call,
             key,
             netns,
-            args: CniArgs::parse(&request.args),
+            args,
         })
     }
 }
@@ -259,6 +281,21 @@ mod tests {
             (json!({"ifname": "a/b"}), 7, "a/b"),
             (json!({"ifname": "sixteen-chars-xy"}), 7, "sixteen-chars-xy"),
             (json!({"netns": ""}), 4, "CNI_NETNS"),
+            (
+                json!({"args": "K8S_POD_NAMESPACE=../..;K8S_POD_NAME=web"}),
+                4,
+                "K8S_POD_NAMESPACE of CNI_ARGS is \"../..\"",
+            ),
+            (
+                json!({"args": "K8S_POD_NAMESPACE=a.b;K8S_POD_NAME=web"}),
+                4,
+                "a.b",
+            ),
+            (
+                json!({"args": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=../secrets"}),
+                4,
+                "K8S_POD_NAME of CNI_ARGS is \"../secrets\"",
+            ),
             (json!({"plugin": "macvlan"}), 7, "macvlan"),
             (json!({"conf": []}), 6, "JSON object"),
             (json!({"conf": {"cniVersion": "0.2.0"}}), 1, "0.2.0"),

@@ -1,6 +1,7 @@
 //! Which Pod a call is about.
 
 use spiderpool_api::cni_conf::CniArgs;
+use spiderpool_ipam::admission::{is_dns_label, is_dns_name};
 
 use super::call::NicCall;
 use super::error::FlowError;
@@ -16,13 +17,23 @@ pub(crate) struct Named {
     pub(crate) uid: Option<String>,
 }
 
-/// The Pod that `CNI_ARGS` name, if they do.
+/// The Pod that `CNI_ARGS` name, if they do. No Pod has a name that no object can have, and it goes into
+/// no request path.
 pub(crate) fn named_by(args: &CniArgs) -> Option<Named> {
     let (namespace, name) = (args.pod_namespace.as_ref()?, args.pod_name.as_ref()?);
-    Some(Named {
+    impossible_name(args).is_none().then(|| Named {
         key: ObjectKey::new(namespace, name),
         uid: args.pod_uid.clone(),
     })
+}
+
+/// The argument of `CNI_ARGS` whose value can be no namespace or no Pod, with the value.
+pub(super) fn impossible_name(args: &CniArgs) -> Option<(&'static str, &str)> {
+    let namespace = args.pod_namespace.as_deref();
+    let namespace = namespace.filter(|namespace| !is_dns_label(namespace));
+    let name = args.pod_name.as_deref().filter(|name| !is_dns_name(name));
+    let namespace = namespace.map(|value| ("K8S_POD_NAMESPACE", value));
+    namespace.or(name.map(|value| ("K8S_POD_NAME", value)))
 }
 
 impl Agent {

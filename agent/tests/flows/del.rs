@@ -53,6 +53,23 @@ async fn a_dying_or_gone_pod_frees_once_and_repeats_do_nothing() {
     }
 }
 
+/// Whatever the runtime calls the Pod: the container's own is freed, of others nothing.
+#[tokio::test]
+async fn a_name_that_no_pod_can_have_frees_what_the_container_has() {
+    let world = world();
+    world.add(&request()).await.unwrap();
+    world.store.remove_pod(&object_key("shop/web-0"));
+    let long = format!("shop/{}", "a".repeat(100_000));
+    for name in ["../..", "shop/../secrets", "Shop/web-0", &long] {
+        let other = request().pod(name, "u-1").set("containerID", "c-9");
+        world.del(&other).await.unwrap();
+        assert_eq!(world.records("p4"), ["172.91.0.100 u-1"], "{name:.20}");
+    }
+    world.del(&request().pod("../..", "u-1")).await.unwrap();
+    assert!(world.records("p4").is_empty());
+    assert!(world.files().is_empty() && world.nic.link_count() == 0);
+}
+
 #[tokio::test]
 async fn the_del_of_an_older_sandbox_frees_nothing_even_of_a_dying_pod() {
     let world = world();

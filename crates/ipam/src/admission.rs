@@ -23,7 +23,7 @@ mod subnet;
 pub mod view;
 
 pub use mutation::mutate;
-pub use network::{attachment_name, is_dns_name};
+pub use network::{attachment_name, is_dns_label, is_dns_name};
 pub use view::World;
 
 /// Kinds with rules here.

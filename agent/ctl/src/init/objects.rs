@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use spiderpool_api::coordinator::{CoordinatorMode, PodCidrType};
 use spiderpool_api::ippool::Route;
-use spiderpool_ipam::admission::is_dns_name;
+use spiderpool_ipam::admission::{is_dns_label, is_dns_name};
 use spiderpool_ipam::environment::{Environment, EnvironmentError};
 
 /// `name` in the CNI file of Calico.
@@ -156,10 +156,7 @@ where
     F: Fn(&str) -> Option<String>,
 {
     let wanted = "a name of lower-case letters, digits and -, 63 at most";
-    let is_one = |text: &str| {
-        let fits = is_dns_name(text) && text.len() <= 63 && !text.contains('.');
-        fits.then(|| text.to_owned())
-    };
+    let is_one = |text: &str| is_dns_label(text).then(|| text.to_owned());
     Ok(read.parsed(variable, default.to_owned(), wanted, is_one)?)
 }
 

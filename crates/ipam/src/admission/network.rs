@@ -12,6 +12,8 @@ use super::{FieldError, FieldErrorKind, Refusal, Settings, coordinator, section,
 const CNI_VERSIONS: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
+/// Longest name of a namespace or a Service, a part of a DNS name (RFC 1123).
+const LONGEST_LABEL: usize = 63;
 
 /// Name of the NetworkAttachmentDefinition that a SpiderMultusConfig is rendered to.
 #[must_use]
@@ -128,6 +130,12 @@ fn chain(spec: &SpiderMultusConfigSpec) -> Result<(), FieldError> {
         }
     }
     Ok(())
+}
+
+/// Whether a namespace can have this name (`IsDNS1123Label` of apimachinery).
+#[must_use]
+pub fn is_dns_label(name: &str) -> bool {
+    name.len() <= LONGEST_LABEL && !name.contains('.') && is_dns_name(name)
 }
 
 /// Whether an object can have this name (`IsDNS1123Subdomain` of apimachinery).

@@ -67,7 +67,7 @@ impl Agent {
         };
         let eni = SubEni {
             conf: ground.eni,
-            binding: binding_of(&call, &pod, &allocation)?,
+            binding: self.binding_of(&call, &pod, &allocation)?,
             parent_mac,
             netns: ground.netns,
         };
@@ -108,7 +108,7 @@ impl Agent {
     ) -> Result<CniResult, FlowError> {
         let mut result = result::ipam_result(call, allocation);
         if let Some(parent_mac) = parent_mac {
-            let binding = binding_of(call, pod, allocation)?;
+            let binding = self.binding_of(call, pod, allocation)?;
             let node = &self.settings.node;
             result.sub_eni = Some(result::extension(binding, parent_mac, node));
         }
@@ -186,6 +186,40 @@ impl Agent {
         }
     }
 
+    /// VLAN and MAC of the sub-ENI.
+    fn binding_of(
+        &self,
+        call: &NicCall,
+        pod: &PodObject,
+        allocation: &Allocation,
+    ) -> Result<Binding, FlowError> {
+        let missing = |why: String| FlowError::NoSubEni {
+            pod: pod.key(),
+            ifname: call.key.ifname().clone(),
+            why,
+        };
+        let (Some(vlan), Some(mac)) = (allocation.vlan, allocation.mac) else {
+            let pools: Vec<&str> = allocation.ips.iter().map(|ip| ip.pool.as_str()).collect();
+            let pools = pools.join(" and ");
+            let (network, file) = (&call.call.conf.name, self.attachments.get(&call.key));
+            return Err(missing(
+                match file.filter(|file| file.network != *network) {
+                    Some(file) => format!(
+                        "this interface of the container has an address of network {} already, from IPPool {pools}; name another interface for network {network}",
+                        file.network
+                    ),
+                    None => format!(
+                        "IPPool {pools} is no pool of an IaaS provider; eni-vlan needs one with annotation ipam.spidernet.io/iaas-provider"
+                    ),
+                },
+            ));
+        };
+        let mac = mac
+            .require_unicast()
+            .map_err(|error| missing(error.to_string()))?;
+        Ok(Binding { vlan, mac })
+    }
+
     /// The link is undone by who made it; the file goes, claim and endpoint stay.
     async fn undo_attach(&self, call: &NicCall, file: &Attachment, before: Option<Attachment>) {
         self.unobserve(file).await;
@@ -228,29 +262,4 @@ fn log_attached(call: &NicCall, pod: &PodObject, attached: &Attached) {
         netlink_requests = attached.netlink_requests, reused = attached.reused,
         preflight = %serde_json::Value::from(preflight), "attached"
     );
-}
-
-fn binding_of(
-    call: &NicCall,
-    pod: &PodObject,
-    allocation: &Allocation,
-) -> Result<Binding, FlowError> {
-    let missing = |why: &str| FlowError::NoSubEni {
-        pod: pod.key(),
-        ifname: call.key.ifname().clone(),
-        why: why.to_owned(),
-    };
-    let pools: Vec<&str> = allocation.ips.iter().map(|ip| ip.pool.as_str()).collect();
-    match (allocation.vlan, allocation.mac) {
-        (Some(vlan), Some(mac)) => {
-            let mac = mac
-                .require_unicast()
-                .map_err(|error| missing(&error.to_string()))?;
-            Ok(Binding { vlan, mac })
-        }
-        _ => Err(missing(&format!(
-            "IPPool {} is no pool of an IaaS provider; eni-vlan needs one with annotation ipam.spidernet.io/iaas-provider",
-            pools.join(" and ")
-        ))),
-    }
 }

@@ -74,6 +74,18 @@ fn bad_calls() -> Vec<Case> {
             &["sixteen-chars-xy"],
         ),
         ("netns", request().set("netns", ""), 4, &["CNI_NETNS"]),
+        (
+            "no namespace's name",
+            request().pod("../..", "u-1"),
+            4,
+            &["K8S_POD_NAMESPACE", "CNI_ARGS", "\"..\""],
+        ),
+        (
+            "no Pod's name",
+            request().pod("shop/../secrets", "u-1"),
+            4,
+            &["K8S_POD_NAME ", "CNI_ARGS", "../secrets"],
+        ),
     ]
 }
 
@@ -172,6 +184,22 @@ async fn a_plain_pool_gives_no_vlan_and_keeps_its_claim() {
     world.store.remove_pod(&object_key("shop/web-0"));
     world.del(&request).await.unwrap();
     assert!(world.records("p").is_empty());
+}
+
+#[tokio::test]
+async fn an_interface_of_another_network_is_named() {
+    let world = world();
+    world.plain_pool("p", "10.31.0.0/24", &["10.31.0.10"]);
+    let first = Request::ipam("c-1", "net1", &["p"]).pod("shop/web-0", "u-1");
+    world.add(&first.conf("name", "neta")).await.unwrap();
+    let second = request().conf("name", "netb");
+    let words = [
+        "net1",
+        "has an address of network neta already",
+        "IPPool p",
+        "another interface for network netb",
+    ];
+    expect(&world.add(&second).await.unwrap_err(), 104, &words);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Objects that are not of their type, as under another release's schema: the watch goes on beside them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -17,14 +18,15 @@ use spiderpool_api::names;
 use spiderpool_api::reserved_ip::SpiderReservedIP;
 use spiderpool_embedded_api::EmbeddedApi;
 
-use crate::rig::{PATIENCE, open, wait_for};
+use crate::rig::{PATIENCE, open, pool, pools, wait_for};
 
 /// What is stored, and what the agent is shown for it: another release's shape, which this API would
 /// not store.
-const ODD: [(&str, &str); 3] = [
+const ODD: [(&str, &str); 4] = [
     (r#""10.9.9.9""#, r#"{"first":"10.9.9.9"}"#),
     (r#"["10.9.9.8"]"#, "7"),
     (r#""interface":"odd""#, r#""interface":7"#),
+    (r#""subnet":"10.0.9.0/24""#, r#""subnet":9"#),
 ];
 
 struct Bench {
@@ -33,6 +35,8 @@ struct Bench {
     /// Stores what is odd.
     client: Client,
     store: KubeStore,
+    /// How often a single pool was asked for.
+    reads: Arc<AtomicUsize>,
 }
 
 /// A store that is shown odd things.
@@ -42,14 +46,20 @@ async fn bench(stored: &[(&str, Value)]) -> Bench {
     for (name, spec) in stored {
         reserve(&client, name, spec).await;
     }
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reads);
     let router = api
         .router()
-        .layer(from_fn(|request: Request, next: Next| async move {
-            let shown = next
-                .run(request)
-                .await
-                .map(|body| body.map_frame(|frame| frame.map_data(|data| odd(&data))));
-            shown.map(Body::new)
+        .layer(from_fn(move |request: Request, next: Next| {
+            let of_pool = request.uri().path().contains("/spiderippools/");
+            count.fetch_add(usize::from(of_pool), Ordering::SeqCst);
+            async move {
+                let shown = next
+                    .run(request)
+                    .await
+                    .map(|body| body.map_frame(|frame| frame.map_data(|data| odd(&data))));
+                shown.map(Body::new)
+            }
         }));
     let store = KubeStore::start(Client::new(router, "default"), "n1", Waits::new(PATIENCE));
     Bench {
@@ -57,6 +67,7 @@ async fn bench(stored: &[(&str, Value)]) -> Bench {
         _dir: dir,
         _api: api,
         client,
+        reads,
     }
 }
 
@@ -178,4 +189,50 @@ async fn an_endpoint_that_cannot_be_read_is_an_error_for_its_pod_alone() {
             "{error}"
         );
     }
+}
+
+/// One line of the log and one request for each, not for each call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_cannot_be_understood_is_asked_for_once_per_version() {
+    let bench = bench(&[]).await;
+    let (api, params) = (pools(&bench.client), PostParams::default());
+    let mut odd = pool("odd");
+    odd.spec.subnet = "10.0.9.0/24".into();
+    odd.spec.ips = Some(vec!["10.0.9.9".into()]);
+    api.create(&params, &odd).await.unwrap();
+    api.create(&params, &pool("behind")).await.unwrap();
+    let named = async || {
+        let pools = bench.store.caches("default").await.unwrap().pools;
+        let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
+        names
+    };
+    wait_for("the one behind", async || {
+        (named().await == ["behind"]).then_some(())
+    })
+    .await;
+    let reads = || bench.reads.load(Ordering::SeqCst);
+    let before = reads();
+    for _ in 0..10 {
+        assert_eq!(named().await, ["behind"]);
+    }
+    assert_eq!(reads(), before);
+    let change = async |patch: Value| {
+        let params = PatchParams::default();
+        api.patch("odd", &params, &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    };
+    // Another version, and no better: asked for once more.
+    change(json!({"metadata": {"labels": {"a": "b"}}})).await;
+    wait_for("the look at the change", async || {
+        (reads() > before).then_some(())
+    })
+    .await;
+    assert_eq!(named().await, ["behind"]);
+    assert_eq!(reads(), before + 1);
+    change(json!({"spec": {"subnet": "10.0.0.0/24", "ips": ["10.0.0.30"]}})).await;
+    wait_for("the corrected pool", async || {
+        (named().await.len() == 2).then_some(())
+    })
+    .await;
 }

@@ -4,10 +4,10 @@
 //! A changed generation is read at once (candidates need the specification); a changed status is
 //! read when somebody is about to claim. Own writes refresh the copy.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures::{Stream, TryStreamExt};
 use kube::core::{ObjectMeta, PartialObjectMeta};
@@ -32,10 +32,20 @@ pub(super) struct PoolCache {
 struct Shared {
     api: PoolApi,
     entries: RwLock<HashMap<String, Entry>>,
-    /// Pools the watch has told of and a read has failed for; there is no copy of them.
-    unread: Mutex<BTreeSet<String>>,
+    /// Pools the watch has told of and the last read has failed for.
+    unread: Mutex<BTreeMap<String, Unread>>,
     filled: AtomicBool,
     changes: Arc<Notify>,
+}
+
+/// A pool that could not be read. One that cannot be understood is not read again before it changes:
+/// every call would ask for it, and say so.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Unread {
+    /// Newest version the watch had shown.
+    version: u64,
+    /// Whether an answer came, and not of a pool.
+    malformed: bool,
 }
 
 #[derive(Clone)]
@@ -116,10 +126,8 @@ impl PoolCache {
     /// from, so no claim would read it anew: it is read here once the watch has shown a newer
     /// version. So is a pool whose first read failed.
     pub(super) async fn all_readable(&self) -> Vec<Arc<PoolObject>> {
-        for name in self.shared.worth_a_read() {
-            if let Err(error) = self.shared.fetch(&name).await {
-                tracing::warn!(pool = name, error = %error, "the pool cannot be read");
-            }
+        for (name, version) in self.shared.worth_a_read() {
+            self.shared.try_read(&name, version).await;
         }
         self.all()
     }
@@ -187,20 +195,51 @@ impl Shared {
         change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn unread(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    fn unread(&self) -> MutexGuard<'_, BTreeMap<String, Unread>> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn worth_a_read(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.unread().iter().cloned().collect();
+    /// Pools with the version to be read, in the order of their names: what is asked shall repeat.
+    fn worth_a_read(&self) -> BTreeMap<String, u64> {
+        let unread = self.unread().clone();
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let unusable = entries
             .iter()
-            .filter(|(_, entry)| entry.is_outdated() && entry.object.pool().is_err());
-        names.extend(unusable.map(|(name, _)| name.clone()));
-        // The order of a map is no order; what is asked shall repeat.
-        names.sort_unstable();
-        names
+            .filter(|(_, entry)| entry.is_outdated() && entry.object.pool().is_err())
+            .map(|(name, entry)| (name.clone(), entry.seen));
+        let failed = unread
+            .iter()
+            .map(|(name, failed)| (name.clone(), failed.version));
+        let mut wanted: BTreeMap<String, u64> = failed.chain(unusable).collect();
+        wanted.retain(|name, version| {
+            let known = unread.get(name);
+            known.is_none_or(|failed| !failed.malformed || failed.version != *version)
+        });
+        wanted
+    }
+
+    /// Reads a pool of which the watch has shown this version. The log learns once of each version why
+    /// it cannot be read.
+    async fn try_read(&self, name: &str, version: u64) {
+        let Err(error) = self.fetch(name).await else {
+            return;
+        };
+        let malformed = matches!(error, StoreError::Malformed { .. });
+        let failed = Unread { version, malformed };
+        if self.unread().insert(name.to_owned(), failed) == Some(failed) {
+            return;
+        }
+        let error = full(&error);
+        match malformed {
+            true => tracing::warn!(
+                pool = name,
+                %error,
+                "no address of the pool is given before somebody corrects it, as with kubectl edit spiderippool {name}"
+            ),
+            false => {
+                tracing::warn!(pool = name, %error, "cannot read the changed pool; the next claim tries again")
+            }
+        }
     }
 
     fn put(&self, object: Arc<PoolObject>) {
@@ -289,12 +328,11 @@ impl Shared {
         if !changed {
             return;
         }
-        if let Err(error) = self.fetch(name).await {
-            tracing::warn!(pool = name, error = %full(&error), "cannot read the changed pool; the next claim tries again");
-            if self.entry(name).is_none() {
-                self.unread().insert(name.to_owned());
-            }
+        let known = self.unread().get(name).copied();
+        if known.is_some_and(|failed| failed.malformed && failed.version == version) {
+            return;
         }
+        self.try_read(name, version).await;
         self.changes.notify_waiters();
     }
 
@@ -314,6 +352,7 @@ impl Shared {
 
     fn keep_only(&self, listed: &HashSet<String>) {
         self.write(|entries| entries.retain(|name, _| listed.contains(name)));
+        self.unread().retain(|name, _| listed.contains(name));
         self.filled.store(true, Ordering::Release);
         self.changes.notify_waiters();
     }

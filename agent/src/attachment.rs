@@ -299,8 +299,15 @@ impl Attachments {
     /// Under an unfinished name first, so that nobody reads half of it.
     async fn write(&self, key: &AttachmentKey, text: Vec<u8>) -> io::Result<()> {
         let [unfinished, path] = self.paths(key);
-        files::write(&unfinished, text).await?;
-        files::rename(&unfinished, &path).await
+        let written = match files::write(&unfinished, text).await {
+            Ok(()) => files::rename(&unfinished, &path).await,
+            failed => failed,
+        };
+        if written.is_err() {
+            // On a full disk each would take what the next one needs; at the latest a start clears them.
+            files::remove(&unfinished).await.ok();
+        }
+        written
     }
 
     fn paths(&self, key: &AttachmentKey) -> [PathBuf; 2] {
@@ -396,6 +403,19 @@ mod tests {
         files.remove(&newest.key()).await.unwrap();
         assert_eq!(files.get(&newest.key()), None);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_a_full_disk_cuts_short_goes_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Attachments::open(dir.path()).unwrap();
+        let unfinished = dir.path().join(".c-1-eth0.json");
+        std::os::unix::fs::symlink("/dev/full", unfinished).unwrap();
+        let error = files.put(attachment("c-1", "eth0")).await.unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(files.get(&attachment("c-1", "eth0").key()), None);
+        files.put(attachment("c-1", "eth0")).await.unwrap();
     }
 
     #[tokio::test]

@@ -98,7 +98,11 @@ impl Spool {
             files::sync(&unfinished).await?;
             files::rename(&unfinished, &path).await
         };
-        written.await.map_err(|source| SpoolError { path, source })
+        let written = written.await;
+        if written.is_err() {
+            files::remove(&unfinished).await.ok();
+        }
+        written.map_err(|source| SpoolError { path, source })
     }
 
     /// A DEL of this NIC is done: one that waits has nothing left to do.

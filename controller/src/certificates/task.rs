@@ -68,6 +68,10 @@ enum LookError {
         tried: &'static str,
         source: Box<kube::Error>,
     },
+    #[error(
+        "cannot replace the content of Secret {SECRET}, which is immutable: delete it, and it is made again at once, with the certificate that is served"
+    )]
+    Immutable(#[source] Box<kube::Error>),
     #[error("cannot write caBundle into webhook configuration {CONFIGURATION}")]
     Trust(#[source] Box<kube::Error>),
     #[error(transparent)]
@@ -80,7 +84,7 @@ impl LookError {
     /// Somebody else's write came first; theirs is looked at next.
     fn is_conflict(&self) -> bool {
         match self {
-            Self::Secret { source, .. } | Self::Trust(source) => {
+            Self::Secret { source, .. } | Self::Immutable(source) | Self::Trust(source) => {
                 matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
             }
             _ => false,
@@ -177,9 +181,12 @@ impl Keeper {
             trusted: self.has_settled(&found.ca),
         };
         if let Some(next) = plan::next(&found, &now, || self.fresh())? {
-            stored::replace(&secrets, secret, &next)
-                .await
-                .map_err(failed("replace the content of"))?;
+            let immutable = secret.immutable == Some(true);
+            let replaced = stored::replace(&secrets, secret, &next).await;
+            replaced.map_err(|source| match immutable {
+                true => LookError::Immutable(Box::new(source)),
+                false => failed("replace the content of")(source),
+            })?;
             return Ok(Duration::ZERO);
         }
         if self.served.replace(&found.cert, &found.key)? {
@@ -242,4 +249,45 @@ fn woken<T: Send + 'static>(
     events
         .filter_map(|event| async move { event.ok().map(drop) })
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::FakeClock;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    /// As an API server answers of a Secret whose content may not change.
+    #[tokio::test]
+    async fn a_secret_that_cannot_be_renewed_is_to_be_deleted() {
+        let server = tower::service_fn(|request: Request<Body>| {
+            let answer = if request.method() == Method::GET {
+                (
+                    200,
+                    json!({"metadata": {"name": SECRET}, "immutable": true}),
+                )
+            } else {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Invalid",
+                    "code": 422, "message": "data: Forbidden: field is immutable when `immutable` is set"});
+                (422, status)
+            };
+            let (code, body) = answer;
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, tower::BoxError>(answer.unwrap()) }
+        });
+        let mut keeper = Keeper {
+            client: Client::new(server, "default"),
+            clock: Arc::new(FakeClock::default()),
+            site: Site::of_service("ctl", "spiderpool", &[]),
+            served: Arc::new(Served::default()),
+            known: None,
+            trusted: None,
+        };
+        let error = full(&keeper.look().await.unwrap_err());
+        assert!(error.contains("immutable: delete it"), "{error}");
+        assert!(error.contains("field is immutable"), "{error}");
+    }
 }

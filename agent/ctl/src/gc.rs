@@ -34,9 +34,9 @@ pub(crate) enum GcVerb {
             unknown  something could not be read: it stays
   HOW       in which order it goes
 
-Settings are those of the controller's conf.yml, from the ConfigMap spiderpool-conf or a
-file, else the defaults with a provider of contract version 2. Its SPIDERPOOL_GC_* variables
-count here too.
+Settings are those of the controller's conf.yml, from the ConfigMap
+spiderpool-conf or a file, else the defaults with a provider of contract version
+2. Its SPIDERPOOL_GC_* variables count here too.
 
 Exit codes:
   0  told

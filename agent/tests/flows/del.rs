@@ -60,13 +60,15 @@ async fn a_name_that_no_pod_can_have_frees_what_the_container_has() {
     world.add(&request()).await.unwrap();
     world.store.remove_pod(&object_key("shop/web-0"));
     let long = format!("shop/{}", "a".repeat(100_000));
-    for name in ["../..", "shop/../secrets", "Shop/web-0", &long] {
-        let other = request().pod(name, "u-1").set("containerID", "c-9");
+    world.set_record("p4", "172.91.0.101", "shop/web-9", "u-9", Some("net1"));
+    for name in ["../..", "shop/../secrets", "Shop/web-9", &long] {
+        let other = request().pod(name, "u-9").set("containerID", "c-9");
         world.del(&other).await.unwrap();
-        assert_eq!(world.records("p4"), ["172.91.0.100 u-1"], "{name:.20}");
+        let held = ["172.91.0.100 u-1", "172.91.0.101 u-9"];
+        assert_eq!(world.records("p4"), held, "{name:.20}");
     }
     world.del(&request().pod("../..", "u-1")).await.unwrap();
-    assert!(world.records("p4").is_empty());
+    assert_eq!(world.records("p4"), ["172.91.0.101 u-9"]);
     assert!(world.files().is_empty() && world.nic.link_count() == 0);
 }
 

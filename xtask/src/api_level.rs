@@ -22,11 +22,19 @@ use crate::{build, control_plane, go_build, paths, suites, term};
 /// Integration tests with this prefix belong to the level.
 const PREFIX: &str = "api_";
 const SUITE_TIMEOUT: Duration = Duration::from_secs(420);
+/// Read by suite `api_provider_scale`.
+const ENV_FULL: &str = "SPIDERPOOL_SCENARIO_FULL";
 
-/// Builds the control plane, the first time, and runs all suites. `filter` goes to libtest.
+/// Builds the control plane, the first time, and runs all suites. `filter` goes to libtest; `full` is for scenarios at the
+/// times of the specification that are too long for CI.
 ///
 /// No Go toolchain: one skip, or one failure when `strict`.
-pub(crate) fn run(built: &[Artifact], filter: Option<&str>, strict: bool) -> Result<Tally> {
+pub(crate) fn run(
+    built: &[Artifact],
+    filter: Option<&str>,
+    full: bool,
+    strict: bool,
+) -> Result<Tally> {
     let mut tally = Tally::default();
     if let Err(error) = go_build::toolchain(&control_plane::module_dir()) {
         let reason = format!("{error:#}");
@@ -49,6 +57,7 @@ pub(crate) fn run(built: &[Artifact], filter: Option<&str>, strict: bool) -> Res
             .env(ENV_PROGRAMS, &programs_dir)
             .env(ENV_BIN_DIR, &bin_dir)
             .env("RUST_BACKTRACE", "1")
+            .envs(full.then_some((ENV_FULL, "1")))
             .current_dir(paths::root());
         let outcome = outcome(&suite.name, command)?;
         let judged = suites::judge(&outcome, filter.is_some());

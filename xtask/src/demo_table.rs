@@ -49,11 +49,14 @@ fn lines(report: &DemoReport, colours: bool) -> Vec<String> {
             .map(|(what, _)| format!("FAILED: {what}")),
     );
     let env = &report.env;
+    let left = match env.kept {
+        true => "kept running".to_owned(),
+        false => format!("{} leaks", report.leaks.len()),
+    };
     lines.push(format!(
-        "{}: {} Pods, {} leaks, kernel {} ({}), observer by {}, {:.1} s",
+        "{}: {} Pods, {left}, kernel {} ({}), observer by {}, {:.1} s",
         if report.ok() { "ok" } else { "FAILED" },
         report.pods.len(),
-        report.leaks.len(),
         env.kernel,
         env.backend,
         env.attach,

@@ -79,7 +79,10 @@ pub(crate) fn show(known: &Known, pools: &[Arc<Pool>], reserved: &[Reserved]) ->
         free: fill.map(|fill| fill.free),
         permille: fill.and_then(Fill::permille),
         releasing: marks,
-        parent_nic: nic.map(|nic| nic.name.clone()),
+        // As in the list: the agent's word on what is there before the user's on what should be.
+        parent_nic: nic
+            .map(|nic| nic.name.clone())
+            .or_else(|| pool.and_then(|pool| pool.parent_nic.clone())),
         parent_mac: nic.map(|nic| nic.mac.clone()),
         provider: pool.and_then(|pool| provider(object, pool)),
         warnings: match &known.pool {
@@ -183,12 +186,18 @@ fn settings(lines: &mut Lines, shown: &Shown) {
         "multusName",
     ];
     for key in limits {
-        if shown.spec.get(key).is_some() {
+        // As stored by who fills in every list.
+        let says = |value: &&serde_json::Value| !value.is_null() && !is_empty_list(value);
+        if shown.spec.get(key).filter(says).is_some() {
             lines.add("Only for", &format!("{key} {}", spec(key)));
         }
     }
     lines.add("Default", &spec("default"));
     lines.add("Created", shown.created.as_deref().unwrap_or("-"));
+}
+
+fn is_empty_list(value: &serde_json::Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn usage(lines: &mut Lines, shown: &Shown) {

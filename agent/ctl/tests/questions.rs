@@ -213,7 +213,9 @@ a     4        10.0.0.0/8  plain  10     0     0         10    0.0
             "10.1.0.6": {"mac": "fa:16:3e:00:00:06", "vlan": -1}});
         let metadata = json!({"scope": "n1", "ips": entries}).to_string();
         young["status"]["ipMetaData"] = json!({"observedGeneration": 1, "metadata": metadata});
-        let old = pool("old", "10.1.0.0-10.1.0.9", &[]);
+        young["metadata"]["annotations"]["ipam.spidernet.io/parent-nic"] = json!("eth1");
+        let mut old = pool("old", "10.1.0.0-10.1.0.9", &[]);
+        old["spec"]["nodeName"] = json!([]);
         let host = Host::new(api(&[old, young], &[], &[]), vec![]);
         let output = host.run(&["pool", "show", "young"]);
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -221,6 +223,7 @@ a     4        10.0.0.0/8  plain  10     0     0         10    0.0
         for part in [
             "Subnet:     10.0.0.0/8\n",
             "Mode:       prewarm\n",
+            "Parent NIC: eth1\n",
             "Only for:   nodeName n1\n",
             "ready: no; pool generation 2, published for 1\n",
             "1 attached, 0 unattached, 1 reclaiming, 0 contradictory\n",
@@ -232,7 +235,9 @@ a     4        10.0.0.0/8  plain  10     0     0         10    0.0
         }
         let output = host.run(&["pool", "show", "old"]);
         assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-        assert!(!stdout(&output).contains("Warning"));
+        for part in ["Warning", "Only for"] {
+            assert!(!stdout(&output).contains(part), "{}", stdout(&output));
+        }
         let shown: Value =
             serde_json::from_str(&stdout(&host.run(&["pool", "show", "old", "-o", "json"])))
                 .unwrap();

@@ -157,9 +157,14 @@ pub enum ConfigError {
     },
     /// Both contract versions are configured.
     #[error(
-        "invalid iaasNetworkProvider.serverUrl {0:?}: iaasNetworkProvider.service.name is set too; remove one of them"
+        "invalid iaasNetworkProvider.serverUrl {url:?}: iaasNetworkProvider.{other} is set too; remove one of them"
     )]
-    TwoGenerations(String),
+    TwoGenerations {
+        /// `serverUrl`, without its secrets.
+        url: String,
+        /// The key that is of the other version.
+        other: &'static str,
+    },
     /// It is wanted, and nobody says where it is.
     #[error(
         "invalid iaasNetworkProvider.enabled true: neither iaasNetworkProvider.service.name nor iaasNetworkProvider.serverUrl is set"
@@ -195,8 +200,12 @@ impl Section {
             None if self.enabled == Some(true) => return Err(ConfigError::Nowhere),
             None => return Ok(None),
             Some(Generation::First) if self.has_service() => {
+                let other = match name.is_empty() {
+                    true => "url",
+                    false => "service.name",
+                };
                 let url = without_secrets(&self.server_url);
-                return Err(ConfigError::TwoGenerations(url));
+                return Err(ConfigError::TwoGenerations { url, other });
             }
             Some(Generation::First) => return self.first_generation(read).map(Some),
             Some(Generation::Second) => {}
@@ -394,13 +403,13 @@ mod tests {
         ] {
             assert_eq!(judged(&yaml), Err(text), "{yaml}");
         }
-        let both = |url: &str| format!(r#"invalid iaasNetworkProvider.serverUrl "{url}": iaasNetworkProvider.service.name is set too; remove one of them"#);
-        for (yaml, url) in [
-            ("{serverUrl: 'http://p', service: {name: p}}", "http://p"),
-            ("{serverUrl: 'http://p', url: 'http://q'}", "http://p"),
-            ("{serverUrl: 'http://u:geheim@p', url: 'http://q'}", "http://***@p"),
+        let both = |url: &str, other: &str| format!(r#"invalid iaasNetworkProvider.serverUrl "{url}": iaasNetworkProvider.{other} is set too; remove one of them"#);
+        for (yaml, url, other) in [
+            ("{serverUrl: 'http://p', service: {name: p}}", "http://p", "service.name"),
+            ("{serverUrl: 'http://p', url: 'http://q'}", "http://p", "url"),
+            ("{serverUrl: 'http://u:geheim@p', url: 'http://q'}", "http://***@p", "url"),
         ] {
-            assert_eq!(judged(yaml), Err(both(url)), "{yaml}");
+            assert_eq!(judged(yaml), Err(both(url, other)), "{yaml}");
         }
     }
 

@@ -75,6 +75,7 @@ pub(super) fn measure() -> Result<Vec<Figure>> {
 
 fn start(controller: &Path, kubeconfig: &Path, log: &Path) -> Result<Child> {
     let out = File::create(log).with_context(|| format!("make {}", log.display()))?;
+    let errors = out.try_clone().context("its standard error")?;
     Command::new(controller)
         .args(["daemon", "--config-path", "/nowhere", "--kubeconfig"])
         .arg(kubeconfig)
@@ -83,8 +84,8 @@ fn start(controller: &Path, kubeconfig: &Path, log: &Path) -> Result<Child> {
         .env("SPIDERPOOL_HEALTH_PORT", "0")
         .env("SPIDERPOOL_WEBHOOK_PORT", "0")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(out)
+        .stdout(out)
+        .stderr(errors)
         .spawn()
         .with_context(|| format!("start {}", controller.display()))
 }

@@ -18,7 +18,7 @@ use spiderpool_api::value::{IfName, Mac, VlanId};
 use spiderpool_controller::regular_file;
 use spiderpool_netops::netns::NetnsId;
 
-use crate::files;
+use crate::files::{self, Durable};
 
 /// Longest container id we take: with interface and suffix it must fit a file name of 255 bytes.
 const MAX_CONTAINER_ID: usize = 200;
@@ -296,18 +296,9 @@ impl Attachments {
         found
     }
 
-    /// Under an unfinished name first, so that nobody reads half of it.
     async fn write(&self, key: &AttachmentKey, text: Vec<u8>) -> io::Result<()> {
         let [unfinished, path] = self.paths(key);
-        let written = match files::write(&unfinished, text).await {
-            Ok(()) => files::rename(&unfinished, &path).await,
-            failed => failed,
-        };
-        if written.is_err() {
-            // On a full disk each would take what the next one needs; at the latest a start clears them.
-            files::remove(&unfinished).await.ok();
-        }
-        written
+        files::replace(&path, &unfinished, text, Durable::No).await
     }
 
     fn paths(&self, key: &AttachmentKey) -> [PathBuf; 2] {

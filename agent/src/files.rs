@@ -22,14 +22,45 @@ pub(crate) async fn run<T: Send + 'static>(
     done.map_err(io::Error::from).flatten()
 }
 
-/// Writes a whole file under an unfinished name.
-pub(crate) async fn write(path: &Path, text: Vec<u8>) -> io::Result<()> {
+/// Whether a file has to outlive the machine's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// It does, once this returns.
+    Yes,
+    /// The kernel brings it to the disk in its own time.
+    No,
+}
+
+/// Gives a file its content, whole or not at all: under an unfinished name first, so that nobody reads half
+/// of it. A failure leaves nothing behind: on a full disk each would take what the next one needs.
+pub(crate) async fn replace(
+    path: &Path,
+    unfinished: &Path,
+    text: Vec<u8>,
+    durable: Durable,
+) -> io::Result<()> {
+    let written = async {
+        write(unfinished, text).await?;
+        if durable == Durable::Yes {
+            sync(unfinished).await?;
+        }
+        rename(unfinished, path).await
+    };
+    let written = written.await;
+    if written.is_err() {
+        // What cannot be removed either is no file of ours by its name: nobody reads it.
+        remove(unfinished).await.ok();
+    }
+    written
+}
+
+async fn write(path: &Path, text: Vec<u8>) -> io::Result<()> {
     let path = path.to_owned();
     run(move || std::fs::write(path, text)).await
 }
 
 /// Brings what was written to the disk.
-pub(crate) async fn sync(path: &Path) -> io::Result<()> {
+async fn sync(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
     run(move || std::fs::File::open(path)?.sync_all()).await
 }

@@ -15,7 +15,7 @@ use spiderpool_api::cni::{CniCode, CniCommand};
 use spiderpool_controller::regular_file;
 
 use crate::attachment::AttachmentKey;
-use crate::files;
+use crate::files::{self, Durable};
 use crate::flow::error::Failure;
 
 /// Pause between two replays.
@@ -94,15 +94,9 @@ impl Spool {
         let written = async {
             let text = serde_json::to_vec(del)?;
             files::make_dir(&self.dir).await?;
-            files::write(&unfinished, text).await?;
-            files::sync(&unfinished).await?;
-            files::rename(&unfinished, &path).await
+            files::replace(&path, &unfinished, text, Durable::Yes).await
         };
-        let written = written.await;
-        if written.is_err() {
-            files::remove(&unfinished).await.ok();
-        }
-        written.map_err(|source| SpoolError { path, source })
+        written.await.map_err(|source| SpoolError { path, source })
     }
 
     /// A DEL of this NIC is done: one that waits has nothing left to do.

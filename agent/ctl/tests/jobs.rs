@@ -2,6 +2,10 @@
 //! environment asks for what can never be, or somebody else's finalizer holds what shall go.
 
 #[cfg(test)]
+#[path = "shared/kubeconfig.rs"]
+mod kubeconfig;
+
+#[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::net::{SocketAddr, TcpListener};
@@ -17,6 +21,8 @@ mod tests {
     use spiderpool_embedded_api::EmbeddedApi;
     use spiderpool_embedded_api::admission::AcceptAll;
     use tempfile::TempDir;
+
+    use super::kubeconfig;
 
     const GROUP: &str = "spiderpool.spidernet.io";
 
@@ -36,13 +42,8 @@ mod tests {
 
         /// With a kubeconfig that names `user` and that address.
         fn command(&self, user: &str, words: &[&str]) -> Command {
-            let path = self.dir.path().join("kubeconfig");
             let server = format!("http://{user}{}", self.address);
-            let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]});
-            std::fs::write(&path, text.to_string()).unwrap();
+            let path = kubeconfig::write(self.dir.path(), &server);
             let mut command = Command::new(env!("CARGO_BIN_EXE_spiderpoolctl"));
             command.env_clear().args(words).env("KUBECONFIG", &path);
             command.env("SPIDERPOOL_NAMESPACE", "spiderpool");

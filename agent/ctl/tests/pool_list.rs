@@ -1,6 +1,10 @@
 //! The built binary against a small HTTP server that answers as an API server would.
 
 #[cfg(test)]
+#[path = "shared/kubeconfig.rs"]
+mod kubeconfig;
+
+#[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
@@ -11,6 +15,8 @@ mod tests {
 
     use serde_json::{Value, json};
     use tempfile::TempDir;
+
+    use super::kubeconfig;
 
     /// Answers every request alike and tells the request lines.
     struct ApiServer {
@@ -49,13 +55,7 @@ mod tests {
         }
 
         fn kubeconfig(&self) -> PathBuf {
-            let path = self.dir.path().join("kubeconfig");
-            let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "k", "cluster": {"server": self.url()}}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]});
-            std::fs::write(&path, text.to_string()).unwrap();
-            path
+            kubeconfig::write(self.dir.path(), &self.url())
         }
 
         fn url(&self) -> String {

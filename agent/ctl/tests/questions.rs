@@ -2,6 +2,10 @@
 //! what is wrong with one, why has this Pod none. Against servers that answer by path.
 
 #[cfg(test)]
+#[path = "shared/kubeconfig.rs"]
+mod kubeconfig;
+
+#[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
@@ -11,6 +15,8 @@ mod tests {
 
     use serde_json::{Value, json};
     use tempfile::TempDir;
+
+    use super::kubeconfig;
 
     const API: &str = "/apis/spiderpool.spidernet.io/v2beta1";
     const UID: &str = "u-1";
@@ -44,13 +50,8 @@ mod tests {
         }
 
         fn run(&self, words: &[&str]) -> Output {
-            let path = self.dir.path().join("kubeconfig");
             let server = format!("http://127.0.0.1:{}", self.port);
-            let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]});
-            std::fs::write(&path, text.to_string()).unwrap();
+            let path = kubeconfig::write(self.dir.path(), &server);
             let mut command = Command::new(env!("CARGO_BIN_EXE_spiderpoolctl"));
             command.env_clear().args(words).env("KUBECONFIG", &path);
             command.env("SPIDERPOOL_SOCKET", self.dir.path().join("agent.sock"));

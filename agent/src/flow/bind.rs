@@ -3,7 +3,6 @@
 //! nothing about addresses; the caller undoes the claims when it fails.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use spiderpool_api::provider::{AllocateRequest, SubEniRequest};
 use spiderpool_api::value::{IfName, Mac};
@@ -12,7 +11,6 @@ use spiderpool_iaas::error::CallError;
 use spiderpool_ipam::candidates::NicCandidates;
 use spiderpool_ipam::pick::{Binding, Path, Pick};
 use spiderpool_ipam::plan::ResultError;
-use spiderpool_ipam::pool::Pool;
 
 use super::allocation::AllocationError;
 use super::call::Ended;
@@ -164,9 +162,8 @@ impl Claimer<'_> {
                 continue;
             };
             let kept = read.is_some_and(|read| {
-                let record = |pool: &Arc<Pool>| pool.records.get(address).cloned();
-                let record = read.pool().map(record);
-                record.is_ok_and(|record| record.is_some_and(|record| record.pod_uid == *uid))
+                let record = read.pool().ok().and_then(|pool| pool.records.get(address));
+                record.is_some_and(|record| record.pod_uid == *uid)
             });
             if !kept {
                 let pool = name.clone();
